@@ -1,0 +1,196 @@
+package policy
+
+// Bounds of what a policy may hold. They are those of the CRD's schema, held
+// here again for files and for definitions that come from Redis.
+const (
+	// MaxInteger is 2^53-1, the largest integer that JSON, Lua and CEL all
+	// carry exactly.
+	MaxInteger = 1<<53 - 1
+	// MaxSlidingLogRequests bounds a SlidingLog, which stores every admitted
+	// request: 100,000 entries are about 10 MB of Redis memory per key.
+	MaxSlidingLogRequests = 100_000
+
+	MaxLimits           = 64
+	MaxTargetRefs       = 16
+	MaxMatches          = 16
+	MaxMethods          = 16
+	MaxHeaders          = 16
+	MaxKeyParts         = 8
+	MaxExpressionLength = 1024
+	MaxPathLength       = 1024
+	MaxHeaderName       = 256
+	MaxHeaderValue      = 1024
+	MaxBodyLength       = 4096
+)
+
+// Spec is what a RateLimitPolicy asks for.
+type Spec struct {
+	// TargetRefs and Selector choose the pods; exactly one of them is set.
+	TargetRefs []TargetRef `json:"targetRefs,omitempty"`
+	Selector   *Selector   `json:"selector,omitempty"`
+
+	Enforcement  Enforcement `json:"enforcement,omitempty"`
+	Limits       []Limit     `json:"limits"`
+	StoreTimeout Duration    `json:"storeTimeout,omitempty"`
+	Response     Response    `json:"response,omitzero"`
+}
+
+// TargetRef names a workload or Service of the policy's namespace.
+type TargetRef struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+// Enforcement says whether refusals are carried out.
+type Enforcement string
+
+const (
+	// Enforce refuses requests over a limit.
+	Enforce Enforcement = "Enforce"
+	// Shadow counts and reports, and refuses nothing.
+	Shadow Enforcement = "Shadow"
+)
+
+// Algorithm is a way of counting.
+type Algorithm string
+
+const (
+	FixedWindow   Algorithm = "FixedWindow"
+	SlidingWindow Algorithm = "SlidingWindow"
+	SlidingLog    Algorithm = "SlidingLog"
+	TokenBucket   Algorithm = "TokenBucket"
+)
+
+// Limit is one rule: how many requests of which kind, per what.
+type Limit struct {
+	Name string `json:"name"`
+	// Requests admitted per window, 0..MaxInteger; 0 refuses everything.
+	// A pointer, since zero is a valid choice and absence is an error.
+	Requests  *int64    `json:"requests"`
+	Window    Duration  `json:"window"`
+	Algorithm Algorithm `json:"algorithm,omitempty"`
+	// Burst is the size of a TokenBucket's bucket; nil means Requests.
+	Burst *int64 `json:"burst,omitempty"`
+	// Match lists alternatives; none means every request.
+	Match []Match `json:"match,omitempty"`
+	// Except lists requests that the limit leaves alone.
+	Except        []Match       `json:"except,omitempty"`
+	Key           []KeyPart     `json:"key,omitempty"`
+	OnMissingKey  OnMissingKey  `json:"onMissingKey,omitempty"`
+	Cost          *Cost         `json:"cost,omitempty"`
+	FailurePolicy FailurePolicy `json:"failurePolicy,omitempty"`
+}
+
+// Match is met by a request that meets every condition it states.
+type Match struct {
+	Methods    []string      `json:"methods,omitempty"`
+	Path       *PathMatch    `json:"path,omitempty"`
+	Headers    []HeaderMatch `json:"headers,omitempty"`
+	Expression string        `json:"expression,omitempty"`
+}
+
+// PathMatchType says how a path is compared.
+type PathMatchType string
+
+const (
+	PathExact PathMatchType = "Exact"
+	// PathPrefix compares whole segments: /v1 covers /v1 and /v1/a, not /v10.
+	PathPrefix PathMatchType = "Prefix"
+	// PathTemplate has {name} for one segment: /v1/users/{id}.
+	PathTemplate PathMatchType = "Template"
+	// PathRegularExpression is an RE2 expression over the whole path.
+	PathRegularExpression PathMatchType = "RegularExpression"
+)
+
+// PathMatch compares the normalised path of a request.
+type PathMatch struct {
+	Type  PathMatchType `json:"type,omitempty"`
+	Value string        `json:"value"`
+}
+
+// HeaderMatchType says how a header's value is compared.
+type HeaderMatchType string
+
+const (
+	HeaderExact             HeaderMatchType = "Exact"
+	HeaderRegularExpression HeaderMatchType = "RegularExpression"
+)
+
+// HeaderMatch is met when any value of the header matches.
+type HeaderMatch struct {
+	Name  string          `json:"name"`
+	Type  HeaderMatchType `json:"type,omitempty"`
+	Value string          `json:"value"`
+}
+
+// KeyPart is one attribute that tells counters apart; exactly one field is set.
+type KeyPart struct {
+	ClientIP       *ClientIPKey `json:"clientIP,omitempty"`
+	Header         *NamedKey    `json:"header,omitempty"`
+	Cookie         *NamedKey    `json:"cookie,omitempty"`
+	QueryParameter *NamedKey    `json:"queryParameter,omitempty"`
+	Path           *struct{}    `json:"path,omitempty"`
+	Method         *struct{}    `json:"method,omitempty"`
+	Expression     string       `json:"expression,omitempty"`
+}
+
+// ClientIPKey groups client addresses by network.
+type ClientIPKey struct {
+	// IPv4PrefixLength is 1..32, IPv6PrefixLength 1..128.
+	IPv4PrefixLength int32 `json:"ipv4PrefixLength,omitempty"`
+	IPv6PrefixLength int32 `json:"ipv6PrefixLength,omitempty"`
+}
+
+// NamedKey names a header, cookie or query parameter.
+type NamedKey struct {
+	Name string `json:"name"`
+}
+
+// OnMissingKey says what happens to a request that lacks a key's attribute.
+type OnMissingKey string
+
+const (
+	// MissingShare counts all such requests on one counter.
+	MissingShare OnMissingKey = "Share"
+	// MissingSkip leaves such requests out of the limit.
+	MissingSkip OnMissingKey = "Skip"
+	// MissingDeny refuses such requests.
+	MissingDeny OnMissingKey = "Deny"
+)
+
+// Cost is what one request takes of the limit; exactly one field is set.
+type Cost struct {
+	Requests *int64 `json:"requests,omitempty"`
+	// Expression is CEL with an integer result of 0 or more.
+	Expression string `json:"expression,omitempty"`
+}
+
+// FailurePolicy decides when the store cannot answer in time.
+type FailurePolicy string
+
+const (
+	FailureAllow FailurePolicy = "Allow"
+	FailureDeny  FailurePolicy = "Deny"
+)
+
+// HeaderStyle chooses the rate limit headers of responses.
+type HeaderStyle string
+
+const (
+	// HeadersIETF is RateLimit-Policy and RateLimit of
+	// draft-ietf-httpapi-ratelimit-headers-10.
+	HeadersIETF HeaderStyle = "IETF"
+	// HeadersLegacy is X-RateLimit-Limit, -Remaining and -Reset.
+	HeadersLegacy HeaderStyle = "Legacy"
+	HeadersBoth   HeaderStyle = "Both"
+	HeadersNone   HeaderStyle = "None"
+)
+
+// Response shapes the answer to a refused request.
+type Response struct {
+	StatusCode int32 `json:"statusCode,omitempty"`
+	// Body replaces the problem+json document when it is not empty.
+	Body        string      `json:"body,omitempty"`
+	ContentType string      `json:"contentType,omitempty"`
+	Headers     HeaderStyle `json:"headers,omitempty"`
+}
