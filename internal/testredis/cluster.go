@@ -36,7 +36,7 @@ func StartCluster(t testing.TB, masters int) *Cluster {
 			"--cluster-enabled", "yes", "--cluster-port", bus,
 			// One dead master must not take the others' slots with it.
 			"--cluster-require-full-coverage", "no",
-			"--cluster-node-timeout", "2000",
+			"--cluster-node-timeout", "5000",
 		)
 		c.Servers = append(c.Servers, server)
 		c.Addrs = append(c.Addrs, server.Addr)

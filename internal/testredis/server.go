@@ -2,6 +2,7 @@ package testredis
 
 import (
 	"context"
+	"net"
 	"net/url"
 	"os"
 	"strconv"
@@ -80,6 +81,14 @@ func (s *Server) run(t testing.TB) error {
 // that refuses us (its default user may be off) serves too, but what a
 // different process answers says nothing.
 func answers(client *redis.Client, pid int) bool {
+	// A bare dial asks first: the client would retry, log, and after some
+	// failures not even try for a second.
+	conn, err := net.Dial("tcp", client.Options().Addr)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	info := client.InfoMap(ctx, "server")
