@@ -1,0 +1,45 @@
+package v1alpha1
+
+// Types of a RateLimitPolicy's conditions.
+const (
+	// ConditionAccepted says whether the policy is valid and its targets exist.
+	ConditionAccepted = "Accepted"
+	// ConditionProgrammed says whether the policy's definition and the scripts
+	// are in the store. It is absent while the policy is not accepted.
+	ConditionProgrammed = "Programmed"
+	// ConditionEnforced says whether every pod that the policy selects enforces
+	// its current generation, as the pods themselves report.
+	ConditionEnforced = "Enforced"
+)
+
+// Reasons of the Accepted condition.
+const (
+	// ReasonAccepted: the policy is valid and its targets exist.
+	ReasonAccepted = "Accepted"
+	// ReasonInvalid: the message names the fields at fault.
+	ReasonInvalid = "Invalid"
+	// ReasonTargetNotFound: the message names the targets that do not exist.
+	ReasonTargetNotFound = "TargetNotFound"
+)
+
+// Reasons of the Programmed condition.
+const (
+	// ReasonProgrammed: enforcers can read the current definition.
+	ReasonProgrammed = "Programmed"
+	// ReasonStoreUnavailable: the store did not answer. It is the reason of
+	// Programmed=False and of Enforced=Unknown.
+	ReasonStoreUnavailable = "StoreUnavailable"
+	// ReasonStoreUnauthorized: the store refused the manager's credentials, or
+	// its user lacks a permission.
+	ReasonStoreUnauthorized = "StoreUnauthorized"
+)
+
+// Reasons of the Enforced condition, besides ReasonStoreUnavailable.
+const (
+	// ReasonEnforced: all selected pods enforce the current generation.
+	ReasonEnforced = "Enforced"
+	// ReasonPartial: some do; the message names pods that are behind.
+	ReasonPartial = "Partial"
+	// ReasonNoEnforcers: no selected pod runs an enforcer.
+	ReasonNoEnforcers = "NoEnforcers"
+)
