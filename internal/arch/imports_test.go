@@ -1,0 +1,173 @@
+// Package arch has no code: its test holds the rules of who may import whom.
+//
+// The rules keep the sidecar small, the library free of Kubernetes and the pure
+// parts testable on their own. A change of the table is a change of the
+// architecture: say why.
+package arch
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/tallyman-dev/tallyman/"
+
+// The parts of other people's trees that the rules speak of.
+const (
+	apimachinery = "k8s.io/apimachinery/..."
+	cel          = "github.com/google/cel-go/..."
+	prometheus   = "github.com/prometheus/client_golang/..."
+	redis        = "github.com/redis/go-redis/v9/..."
+	yaml         = "sigs.k8s.io/yaml"
+)
+
+type rule struct {
+	pattern string
+	allowed []string
+	why     string
+}
+
+// mayImport says what the packages of a pattern may import besides the standard
+// library and each other. Patterns are like the go command's; without a host
+// they are of this module. The first row that matches a package is its row; one
+// without a row is held by the rules further down only. Tests import what they like.
+var mayImport = []rule{
+	{"api/...", []string{apimachinery},
+		"whoever uses our types takes over what they import"},
+	{"internal/policy", nil,
+		"it is the contract between manager and sidecar, and both must be able to read it"},
+	{"internal/match", []string{"internal/policy", cel},
+		"matching is pure, and runs in the manager (to check) and in the sidecar (to decide)"},
+	{"internal/compile", []string{"api/...", "internal/policy", "internal/match", apimachinery},
+		"compiling is pure: it must be testable without an API server and without Redis"},
+	{"internal/limiter/...", []string{"internal/policy", redis},
+		"counting knows neither HTTP nor Kubernetes"},
+	{"internal/store/...", []string{"internal/policy", redis},
+		"definitions in Redis are read in the sidecar, which must stay small"},
+	{"pkg/tallyman", []string{"internal/limiter", "internal/store", "internal/policy", "internal/match", yaml},
+		"the library is a façade, and applications link all that it imports"},
+	{"pkg/tallyman/...", []string{"pkg/tallyman"},
+		"adapters use what any application could use"},
+	{"internal/sidecar/...", []string{"pkg/tallyman/...", prometheus},
+		"the sidecar is an application of the public library, which thereby proves sufficient"},
+	{"cmd/sidecar", []string{"internal/sidecar/...", "pkg/tallyman/...", prometheus},
+		"a main package wires, nothing more"},
+}
+
+// mayKnowKubernetes are the packages that may import Kubernetes' libraries as
+// such; those that may import a part of them have a row above.
+var mayKnowKubernetes = []string{
+	"cmd/manager", "cmd/kubectl-tallyman",
+	"internal/controller/...", "internal/inject", "internal/webhook/...", "internal/webhookcert",
+	"internal/testenv", "hack/...", "test/...",
+}
+
+var kubernetes = []string{"k8s.io/...", "sigs.k8s.io/controller-runtime/..."}
+
+// forTests are the packages that only tests and what stands in for one may import.
+var (
+	forTests           = []string{"internal/testredis", "internal/testenv"}
+	mayUseTestPackages = []string{"hack/...", "test/..."}
+)
+
+// linkNoKubernetes are the packages that must not depend on Kubernetes'
+// libraries by any way.
+var linkNoKubernetes = []string{"cmd/sidecar", "pkg/tallyman"}
+
+func TestImports(t *testing.T) {
+	graph := load(t)
+
+	for pkg, imports := range graph {
+		if !matches("...", pkg) {
+			continue
+		}
+		row := slices.IndexFunc(mayImport, func(r rule) bool { return matches(r.pattern, pkg) })
+		for _, imported := range imports {
+			if row >= 0 {
+				r := mayImport[row]
+				if !matchesAny(r.allowed, imported) && !matches(r.pattern, imported) {
+					t.Errorf("%s imports %s, but may import only %q: %s", pkg, imported, r.allowed, r.why)
+				}
+			} else if matchesAny(kubernetes, imported) && !matchesAny(mayKnowKubernetes, pkg) {
+				t.Errorf("%s imports %s, which only %q may", pkg, imported, mayKnowKubernetes)
+			}
+			if matchesAny(forTests, imported) && !matchesAny(mayUseTestPackages, pkg) {
+				t.Errorf("%s imports %s outside its tests", pkg, imported)
+			}
+		}
+	}
+
+	// What a program links is more than what our own packages import.
+	for _, root := range linkNoKubernetes {
+		for _, way := range waysTo(graph, module+root, kubernetes) {
+			t.Errorf("%s links Kubernetes: %s", root, way)
+		}
+	}
+}
+
+// waysTo returns for each package of the patterns that root depends on how it
+// comes to do so.
+func waysTo(graph map[string][]string, root string, patterns []string) (ways []string) {
+	way := map[string]string{root: root}
+	for queue := []string{root}; len(queue) > 0; queue = queue[1:] {
+		for _, imported := range graph[queue[0]] {
+			if way[imported] != "" {
+				continue
+			}
+			way[imported] = way[queue[0]] + " → " + imported
+			if matchesAny(patterns, imported) {
+				ways = append(ways, way[imported])
+				continue // one line for each way in, not for all that is behind it
+			}
+			queue = append(queue, imported)
+		}
+	}
+	return ways
+}
+
+// load returns what every package of the module, and every one that it depends
+// on, imports outside the standard library.
+func load(t *testing.T) map[string][]string {
+	t.Helper()
+	// With -e, that a package does not compile is left to others to tell.
+	list := exec.CommandContext(t.Context(), "go", "list", "-e", "-deps",
+		"-f", `{{if not .Standard}}{{.ImportPath}} {{join .Imports " "}}{{end}}`, module+"...")
+	list.Dir = "../.."
+	var stderr strings.Builder
+	list.Stderr = &stderr
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("list packages: %v\n%s", err, &stderr)
+	}
+
+	graph := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		graph[fields[0]] = slices.DeleteFunc(fields[1:], standard)
+	}
+	if _, ok := graph[module+"internal/policy"]; !ok {
+		t.Fatal("found none of our packages: the rules would hold for nothing")
+	}
+	return graph
+}
+
+// standard tells packages of the standard library by the missing dot in the
+// first part of their path, as the go command does.
+func standard(pkg string) bool {
+	first, _, _ := strings.Cut(pkg, "/")
+	return !strings.Contains(first, ".")
+}
+
+func matchesAny(patterns []string, pkg string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, pkg) })
+}
+
+func matches(pattern, pkg string) bool {
+	if pattern == "..." || standard(pattern) {
+		pattern = module + pattern
+	}
+	parent, tree := strings.CutSuffix(pattern, "/...")
+	return pkg == parent || tree && strings.HasPrefix(pkg, parent+"/")
+}
