@@ -70,8 +70,8 @@ func TestSharedIsOneServer(t *testing.T) {
 			t.Fatal("a second server")
 		}
 	})
-	if testredis.Prefix(t) == testredis.Prefix(t) {
-		t.Fatal("a prefix came twice")
+	if one, other := testredis.Prefix(t), testredis.Prefix(t); one == other {
+		t.Fatalf("the prefix %q came twice", one)
 	}
 	if err := first.Client(t).Ping(t.Context()).Err(); err != nil {
 		t.Fatal(err)
