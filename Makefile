@@ -1,0 +1,92 @@
+# What a developer does with this repository. Needs Go, make, git and bash; tools
+# come as Go modules, pinned in hack/tools, and are built on first use.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CONTROLLER_GEN := go tool -modfile=hack/tools/go.mod controller-gen
+GOLANGCI_LINT := go tool -modfile=hack/tools/golangci/go.mod golangci-lint
+
+# The race detector needs a C compiler. Without one, tests without it are better
+# than no tests.
+RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+
+# What generate and manifests write.
+GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml
+
+.PHONY: help
+help: ## Print this text
+	@awk 'BEGIN {FS = ":.*## "} \
+	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Try
+
+.PHONY: demo
+demo: ## Show the whole way, from kubectl apply to refused requests (KEEP=1 leaves it running)
+	go run ./hack/demo
+
+##@ Develop
+
+.PHONY: generate
+generate: ## Write the API types' DeepCopy methods
+	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
+
+.PHONY: manifests
+manifests: ## Write the CRD and the manager's ClusterRole
+	$(CONTROLLER_GEN) crd paths=./api/... output:crd:artifacts:config=config/crd/bases
+	$(CONTROLLER_GEN) rbac:roleName=manager-role paths=./internal/... output:rbac:artifacts:config=config/rbac
+
+.PHONY: fmt
+fmt: ## Format the code
+	$(GOLANGCI_LINT) fmt
+
+.PHONY: build
+build: ## Build the programs into bin/
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/ ./cmd/...
+
+##@ Check
+
+.PHONY: test
+test: redis controlplane ## Run all tests, against a real redis-server and a real kube-apiserver
+	@echo "test: go test $(RACE) ./..."
+	@KUBEBUILDER_ASSETS="$$(hack/controlplane/build.sh)" go test $(RACE) ./...
+
+.PHONY: verify
+verify: stale vet lint ## Fail when generated files are stale, or an import rule, vet or lint is broken
+	@echo "verify: import rules"
+	@go test -count=1 ./internal/arch # never cached: the cache does not see what go list reads
+
+.PHONY: vet
+vet: ## Run go vet
+	go vet ./...
+
+.PHONY: lint
+lint: ## Run the linters (the first time, golangci-lint is built: minutes)
+	$(GOLANGCI_LINT) run
+
+# Compared with the index, not with the last commit: who has changed the API can
+# stage what came out and verify before committing.
+.PHONY: stale
+stale: generate manifests
+	@git diff --exit-code -- $(GENERATED) || \
+	  { echo "verify: the files above were stale; they are up to date now, add them to your commit" >&2; exit 1; }
+	@new="$$(git ls-files --others --exclude-standard -- $(GENERATED))"; [[ -z "$$new" ]] || \
+	  { echo "verify: generated, but in no commit: $$new" >&2; exit 1; }
+	@go mod tidy -diff || { echo "verify: go.mod is not tidy; run go mod tidy" >&2; exit 1; }
+
+##@ Prepare (the targets above do it by themselves)
+
+.PHONY: controlplane
+controlplane: ## Build etcd, kube-apiserver and kubectl, once a machine
+	@hack/controlplane/build.sh >/dev/null
+
+.PHONY: redis
+redis: ## Install redis-server, where it is missing and we may
+	@hack/redis.sh
+
+# The control plane stays: other clones on this machine use it too.
+.PHONY: clean
+clean: ## Remove what make build built
+	rm -rf bin
