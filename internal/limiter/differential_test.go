@@ -1,0 +1,203 @@
+package limiter
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
+	"github.com/tallyman-dev/tallyman/internal/testredis"
+)
+
+// Redis and the reference give the same results, to the microsecond, whatever
+// the limits, the costs, the changes of limits and the steps of the clock.
+func TestRedisAndMemoryAgree(t *testing.T) {
+	client := testredis.Shared(t).Client(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		c := &clock{rapid.SampledFrom([]int64{0, epoch, epoch - 1, 1 << 51}).Draw(rt, "start")}
+		memory := NewMemory(c.time)
+		memory.linger = math.MaxInt64 / 2 // as simulated time does in Redis
+		remote := NewRedis(client, Hooks{})
+		remote.now = func() int64 { return c.micros }
+
+		tr := &trace{t: rt, clock: c, memory: memory, redis: remote, limits: drawLimits(rt), prefix: testredis.Prefix(t)}
+		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			tr.step()
+		}
+	})
+}
+
+// trace is a random run of two stores.
+type trace struct {
+	t      *rapid.T
+	clock  *clock
+	memory *Memory
+	redis  *Redis
+	limits []Limit
+	prefix string
+}
+
+func (tr *trace) step() {
+	switch rapid.IntRange(0, 9).Draw(tr.t, "step") {
+	case 0, 1, 2:
+		tr.moveClock()
+	case 3:
+		tr.changeLimit()
+	case 4:
+		tr.compare("peek", tr.memory.Peek, tr.redis.Peek, tr.hits())
+	default:
+		tr.take(tr.hits())
+	}
+}
+
+func (tr *trace) take(hits []Hit) {
+	before := tr.remaining(hits)
+	results := tr.compare("take", tr.memory.Take, tr.redis.Take, hits)
+	after := tr.remaining(hits)
+	fits := map[bool]bool{false: true, true: true} // by Shadow
+	for i, r := range results {
+		fits[hits[i].Shadow] = fits[hits[i].Shadow] && r.Allowed
+	}
+	fits[true] = fits[true] && fits[false]
+	for i, h := range hits {
+		want := before[i]
+		if fits[h.Shadow] {
+			want = max(0, want-h.Cost)
+		}
+		if after[i] != want {
+			tr.t.Fatalf("hit %d of %+v: remaining %d became %d, want %d; results %+v", i, hits, before[i], after[i], want, results)
+		}
+		tr.checkRetry(h, results[i])
+	}
+}
+
+// checkRetry tries the times around RetryAfter.
+func (tr *trace) checkRetry(h Hit, r Result) {
+	if r.Allowed || r.Reason == CostExceedsLimit {
+		if r.RetryAfter != 0 {
+			tr.t.Fatalf("%+v for %+v has a RetryAfter", r, h)
+		}
+		return
+	}
+	now := tr.clock.micros
+	defer func() { tr.clock.micros = now }()
+	for _, early := range []int64{0, 1} {
+		tr.clock.micros = now + r.RetryAfter.Microseconds() - early
+		if tr.clock.micros >= 1<<53-1 {
+			return
+		}
+		again := tr.compare("retry", tr.memory.Peek, tr.redis.Peek, []Hit{h})
+		if again[0].Allowed != (early == 0) {
+			tr.t.Fatalf("%+v was told to retry after %v; %d µs before that it got %+v", h, r.RetryAfter, early, again[0])
+		}
+	}
+}
+
+func (tr *trace) remaining(hits []Hit) []int64 {
+	results, err := tr.memory.Peek(tr.t.Context(), hits)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	left := make([]int64, len(hits))
+	for i, r := range results {
+		left[i] = r.Remaining
+	}
+	return left
+}
+
+type method = func(ctx context.Context, hits []Hit) ([]Result, error)
+
+func (tr *trace) compare(what string, reference, remote method, hits []Hit) []Result {
+	want, err := reference(tr.t.Context(), hits)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	got, err := remote(tr.t.Context(), hits)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		tr.t.Fatalf("%s of %+v at %d (-memory +redis):\n%s", what, hits, tr.clock.micros, d)
+	}
+	return got
+}
+
+func (tr *trace) hits() []Hit {
+	var hits []Hit
+	for i, l := range tr.limits {
+		if rapid.Bool().Draw(tr.t, "hit") {
+			hits = append(hits, Hit{
+				Limit:  l,
+				Key:    CounterKey(KeyBase(tr.prefix, "n", "p", fmt.Sprint(i), l), "1:a"),
+				Cost:   drawCost(tr.t, l),
+				Shadow: rapid.IntRange(0, 3).Draw(tr.t, "shadow") == 0,
+			})
+		}
+	}
+	return hits
+}
+
+func (tr *trace) moveClock() {
+	window := rapid.SampledFrom(tr.limits).Draw(tr.t, "whose window").Window.Microseconds()
+	step := rapid.OneOf(
+		rapid.SampledFrom([]int64{0, 1, window / 10, window - 1, window, window + 1, 2 * window, window - tr.clock.micros%window}),
+		rapid.SampledFrom([]int64{-1, -window / 3, -window, -3 * window, -minute, -2 * minute}),
+		rapid.Int64Range(0, window),
+	).Draw(tr.t, "clock")
+	// The clock's range is that in which all times are exact in Lua.
+	tr.clock.micros = min(max(0, tr.clock.micros+step), 1<<51)
+}
+
+func (tr *trace) changeLimit() {
+	i := rapid.IntRange(0, len(tr.limits)-1).Draw(tr.t, "which limit")
+	changed := drawLimit(tr.t)
+	changed.Algorithm, changed.Window = tr.limits[i].Algorithm, tr.limits[i].Window
+	if changed.Algorithm == policy.SlidingLog {
+		changed.Requests %= policy.MaxSlidingLogRequests + 1
+	}
+	tr.limits[i] = changed
+}
+
+func drawLimits(t *rapid.T) []Limit {
+	return rapid.SliceOfN(rapid.Custom(drawLimit), 1, 5).Draw(t, "limits")
+}
+
+func drawLimit(t *rapid.T) Limit {
+	l := Limit{
+		Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm"),
+		Requests:  units(0).Draw(t, "requests"),
+		Burst:     units(1).Draw(t, "burst"),
+		Window: time.Millisecond * time.Duration(rapid.OneOf(
+			rapid.SampledFrom([]int64{1, 7, 10, 1000, 60_000, 3_600_000, 86_400_000, 30 * 86_400_000, 45 * 365 * 86_400_000}),
+			rapid.Int64Range(1, 10_000_000),
+		).Draw(t, "window")),
+	}
+	if l.Algorithm == policy.SlidingLog {
+		l.Requests = min(l.Requests, policy.MaxSlidingLogRequests)
+	}
+	return l
+}
+
+// units are mostly small numbers, with those among the rest at which arithmetic
+// goes wrong.
+func units(least int64) *rapid.Generator[int64] {
+	return rapid.OneOf(
+		rapid.Int64Range(least, 20),
+		rapid.Int64Range(least, 10_000),
+		rapid.SampledFrom([]int64{least, 1<<31 - 1, 1 << 32, 1<<32 + 1, 1 << 52, 1<<52 + 1, policy.MaxInteger - 1, policy.MaxInteger}),
+		rapid.Int64Range(least, policy.MaxInteger),
+	)
+}
+
+func drawCost(t *rapid.T, l Limit) int64 {
+	return rapid.OneOf(
+		rapid.Int64Range(0, 3),
+		rapid.SampledFrom([]int64{1, l.Requests / 3, l.Requests - 1, l.Requests, l.Requests + 1, l.Burst / 2, l.Burst, l.Burst + 1}),
+		rapid.SampledFrom([]int64{1_000_000_000_000, policy.MaxInteger, math.MaxInt64}),
+	).Filter(func(cost int64) bool { return cost >= 0 }).Draw(t, "cost")
+}

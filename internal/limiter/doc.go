@@ -1,0 +1,16 @@
+// Package limiter counts requests against limits.
+//
+// Two stores decide alike: Redis, where one script (scripts/take.lua) reads,
+// checks and writes all counters of a request in one step, and Memory, the
+// reference, which does the same within one process. The script replies the
+// state of the counters, and both stores compute from it what is left and when
+// to try again, by the same functions of this package (see algorithm).
+//
+// Time is a count of microseconds since 1970, of Redis's clock or of the one
+// given to Memory. It never goes back for a counter: while the clock is behind
+// the time in a counter's state, that time holds. A state that is ahead of the
+// clock by more than its window and a minute comes from nowhere and starts anew,
+// so that nobody is refused for ever.
+//
+// The package knows nothing of HTTP, policies' matching or Kubernetes.
+package limiter

@@ -1,0 +1,58 @@
+package limiter
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
+)
+
+// KeyBase is the part that all counters of a limit have in common:
+//
+//	prefix:c:namespace:policy:limit:<algorithm><window in µs>:
+//
+// The namespace comes first, so that an ACL pattern can fence it. Algorithm and
+// window are part of it, so that changing them starts anew; requests and burst
+// are not, so that changing them keeps what is used.
+//
+// The names are those of Kubernetes objects and of limits, which have no colon
+// and no brace; this is what keeps the counters of different limits apart.
+func KeyBase(prefix, namespace, policyName, limitName string, l Limit) string {
+	rule := code(l.Algorithm) + strconv.FormatInt(l.Window.Microseconds(), 10)
+	return strings.Join([]string{prefix, "c", namespace, policyName, limitName, rule, ""}, ":")
+}
+
+// CounterKey is the key of the counter that a request's key values have under a
+// limit. The tag encodes the values: it is not empty, does not start with a
+// closing brace, and different values have different tags. It is Redis
+// Cluster's hash tag as well, so that limits with the same key values are
+// decided in one call.
+func CounterKey(base, tag string) string {
+	return base + "{" + tag + "}"
+}
+
+// hashTag is the tag of a key made by CounterKey, or the whole key.
+func hashTag(key string) string {
+	_, tag, found := strings.Cut(key, "{")
+	if !found {
+		return key
+	}
+	return tag
+}
+
+// code is an algorithm's name in keys and in the script's arguments; "" for an
+// unknown one.
+func code(a policy.Algorithm) string {
+	switch a {
+	case policy.FixedWindow:
+		return "f"
+	case policy.SlidingWindow:
+		return "w"
+	case policy.SlidingLog:
+		return "l"
+	case policy.TokenBucket:
+		return "t"
+	default:
+		return ""
+	}
+}

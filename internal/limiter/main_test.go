@@ -1,0 +1,111 @@
+package limiter
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
+	"github.com/tallyman-dev/tallyman/internal/testredis"
+)
+
+func TestMain(m *testing.M) {
+	if job := os.Getenv(childJob); job != "" {
+		os.Exit(runChild(job))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var algorithms = []policy.Algorithm{
+	policy.FixedWindow, policy.SlidingWindow, policy.SlidingLog, policy.TokenBucket,
+}
+
+// epoch is a time at which windows of every length that divides a day begin.
+const epoch = int64(1_764_201_600_000_000) // 2025-11-27T00:00:00Z in µs
+
+// clock is a time in µs that tests set.
+type clock struct{ micros int64 }
+
+func (c *clock) time() time.Time { return time.UnixMicro(c.micros) }
+
+func (c *clock) set(sinceEpoch time.Duration) { c.micros = epoch + sinceEpoch.Microseconds() }
+
+// simulated returns a store of each kind that read the given clock.
+func simulated(t testing.TB, c *clock) map[string]Store {
+	r := NewRedis(testredis.Shared(t).Client(t), Hooks{})
+	r.now = func() int64 { return c.micros }
+	return map[string]Store{"Memory": NewMemory(c.time), "Redis": r}
+}
+
+// onBothStores runs a test on simulated stores, with the clock at the epoch.
+func onBothStores(t *testing.T, test func(t *testing.T, s Store, c *clock)) {
+	for name := range simulated(t, &clock{}) {
+		t.Run(name, func(t *testing.T) {
+			c := &clock{epoch}
+			test(t, simulated(t, c)[name], c)
+		})
+	}
+}
+
+// onEveryAlgorithm runs a test with a limit of each algorithm, on simulated
+// stores. A TokenBucket has a burst of all requests.
+func onEveryAlgorithm(t *testing.T, requests int64, window time.Duration, test func(t *testing.T, s Store, c *clock, l Limit)) {
+	for _, a := range algorithms {
+		t.Run(string(a), func(t *testing.T) {
+			onBothStores(t, func(t *testing.T, s Store, c *clock) {
+				test(t, s, c, limitOf(a, requests, window))
+			})
+		})
+	}
+}
+
+func limitOf(a policy.Algorithm, requests int64, window time.Duration) Limit {
+	return Limit{Algorithm: a, Requests: requests, Window: window, Burst: max(1, requests)}
+}
+
+// keyOf is the key of a counter that no other test has.
+func keyOf(t testing.TB, l Limit) string {
+	return CounterKey(KeyBase(testredis.Prefix(t), "shop", "orders", "per-client", l), "1:a")
+}
+
+func take(t testing.TB, s Store, hits ...Hit) []Result {
+	t.Helper()
+	results, err := s.Take(t.Context(), hits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+func peek(t testing.TB, s Store, hits ...Hit) []Result {
+	t.Helper()
+	results, err := s.Peek(t.Context(), hits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+func diff(t testing.TB, what string, got, want any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Fatalf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+func do(t testing.TB, client redis.Cmdable, args ...any) any {
+	t.Helper()
+	type doer interface {
+		Do(ctx context.Context, args ...any) *redis.Cmd
+	}
+	reply, err := client.(doer).Do(t.Context(), args...).Result()
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return reply
+}
