@@ -1,0 +1,145 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// forms is part of the errors about a URL.
+const forms = "write redis://, rediss:// or unix:// for one server, " +
+	"redis+cluster://host:port?addr=host2:port2 for a Redis Cluster, " +
+	"redis+sentinel://host:port?master_name=NAME for Sentinel"
+
+// ConnectOptions say how to reach Redis.
+type ConnectOptions struct {
+	// URL of the server, with or without credentials. Query parameters are
+	// those of go-redis, such as ?pool_size=20.
+	URL string
+	// Username and Password override those of the URL when they are not empty.
+	Username string
+	Password string
+}
+
+// Connect returns a client that connects on first use, so that a server that is
+// down is no error here. The caller closes it.
+//
+// The client never repeats a command by itself, and honours the deadlines of
+// contexts.
+//
+// No error holds any part of the URL, since a password may stand where none is
+// expected.
+func Connect(o ConnectOptions) (redis.UniversalClient, error) {
+	scheme, _, found := strings.Cut(o.URL, "://")
+	if !found {
+		return nil, errors.New("the store's URL has no scheme: " + forms)
+	}
+	switch scheme {
+	case "redis", "rediss", "unix":
+		return o.connectServer()
+	case "redis+cluster", "rediss+cluster":
+		return o.connectCluster()
+	case "redis+sentinel", "rediss+sentinel":
+		return o.connectSentinel()
+	default:
+		return nil, errors.New("the store's URL has a scheme that is not known: " + forms)
+	}
+}
+
+func (o ConnectOptions) connectServer() (redis.UniversalClient, error) {
+	options, err := parse(o.URL, redis.ParseURL)
+	if err != nil {
+		return nil, err
+	}
+	o.override(&options.Username, &options.Password)
+	options.ContextTimeoutEnabled = true
+	options.DialerRetries = dialerRetries
+	options.MaintNotificationsConfig = noMaintenance()
+	return redis.NewClient(options), nil
+}
+
+func (o ConnectOptions) connectCluster() (redis.UniversalClient, error) {
+	options, err := parse(o.URL, redis.ParseClusterURL)
+	if err != nil {
+		return nil, err
+	}
+	o.override(&options.Username, &options.Password)
+	options.ContextTimeoutEnabled = true
+	options.DialerRetries = dialerRetries
+	options.MaintNotificationsConfig = noMaintenance()
+	return redis.NewClusterClient(options), nil
+}
+
+func (o ConnectOptions) connectSentinel() (redis.UniversalClient, error) {
+	options, err := parse(o.URL, redis.ParseFailoverURL)
+	if err != nil {
+		return nil, err
+	}
+	if options.MasterName == "" {
+		return nil, errors.New("the store's URL names no master: add ?master_name=NAME")
+	}
+	o.override(&options.Username, &options.Password)
+	options.ContextTimeoutEnabled = true
+	options.DialerRetries = dialerRetries
+	return redis.NewFailoverClient(options), nil
+}
+
+// dialerRetries is one attempt: who needs the connection decides what follows.
+const dialerRetries = 1
+
+// defaults are query parameters of the URL that it may set itself. The timeouts
+// bound what no context bounds; requests have deadlines of their own, far
+// shorter.
+var defaults = map[string]string{
+	"client_name":   "tallyman",
+	"dial_timeout":  "2s",
+	"read_timeout":  "3s",
+	"write_timeout": "3s",
+}
+
+// parse reads the URL with go-redis's parser for its form. The parser's errors
+// may quote the URL, so only those about query parameters are passed on.
+func parse[T any](text string, parser func(string) (T, error)) (T, error) {
+	var none T
+	u, err := url.Parse(text)
+	if err != nil {
+		return none, errors.New("the store's URL cannot be parsed; percent-encode special characters in user name and password: " + forms)
+	}
+	u.Scheme, _, _ = strings.Cut(u.Scheme, "+")
+	query := u.Query()
+	for name, value := range defaults {
+		if !query.Has(name) {
+			query.Set(name, value)
+		}
+	}
+	query.Set("max_retries", "-1") // a request must not be charged twice in silence
+	u.RawQuery = query.Encode()
+	options, err := parser(u.String())
+	switch {
+	case err == nil:
+		return options, nil
+	case strings.HasPrefix(err.Error(), "redis: unexpected option"):
+		return none, fmt.Errorf("the store's URL has a query parameter that is not known (%s)", strings.TrimPrefix(err.Error(), "redis: "))
+	default:
+		return none, errors.New("the store's URL is not valid: " + forms)
+	}
+}
+
+// noMaintenance turns off the push notifications of Redis Enterprise, which a
+// plain server answers with an error at each connect.
+func noMaintenance() *maintnotifications.Config {
+	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+}
+
+func (o ConnectOptions) override(username, password *string) {
+	if o.Username != "" {
+		*username = o.Username
+	}
+	if o.Password != "" {
+		*password = o.Password
+	}
+}

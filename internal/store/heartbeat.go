@@ -1,0 +1,116 @@
+package store
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// BeatInterval is how often an enforcer reports.
+	BeatInterval = 5 * time.Second
+	// EnforcerTimeout is when an enforcer that does not report counts as gone.
+	EnforcerTimeout = 3 * BeatInterval
+	// forgetAfter is when the report of an enforcer that is gone is removed.
+	forgetAfter = 2 * EnforcerTimeout
+	// maxReport bounds one report, in bytes.
+	maxReport = 1 << 20
+)
+
+//go:embed scripts/beat.lua
+var beatSource string
+
+//go:embed scripts/enforcers.lua
+var enforcersSource string
+
+var (
+	beatScript      = redis.NewScript(beatSource)
+	enforcersScript = redis.NewScript(enforcersSource)
+)
+
+// Heartbeat is what an enforcer says of itself.
+type Heartbeat struct {
+	// Pod is the enforcer's name in its namespace.
+	Pod string `json:"pod"`
+	// Revision is the one that it has read last.
+	Revision Revision `json:"revision"`
+	// Policies are those that it enforces, with the generation.
+	Policies map[string]int64 `json:"policies,omitempty"`
+	// Rejected are those that it could not read, with a short reason. It goes on
+	// with the generation in Policies, if there is one.
+	Rejected map[string]string `json:"rejected,omitempty"`
+	// Version of the enforcer's program.
+	Version string `json:"version,omitempty"`
+}
+
+// Enforcer is a heartbeat with the time at which the store received it.
+type Enforcer struct {
+	Heartbeat
+	// LastSeen is by the store's clock.
+	LastSeen time.Time
+}
+
+// Beat reports an enforcer as alive.
+func (s *Store) Beat(ctx context.Context, ns string, h Heartbeat) error {
+	report, err := json.Marshal(h)
+	if err != nil {
+		return fmt.Errorf("report enforcer %q: %w", h.Pod, err)
+	}
+	keys := []string{s.enforcersKey(ns)}
+	if err := beatScript.Run(ctx, s.client, keys, h.Pod, report, forgetAfter.Milliseconds()).Err(); err != nil {
+		return fmt.Errorf("report enforcer %q: %w", h.Pod, err)
+	}
+	return nil
+}
+
+// Leave withdraws an enforcer's report.
+func (s *Store) Leave(ctx context.Context, ns, pod string) error {
+	if err := s.client.HDel(ctx, s.enforcersKey(ns), pod).Err(); err != nil {
+		return fmt.Errorf("withdraw enforcer %q: %w", pod, err)
+	}
+	return nil
+}
+
+// Enforcers lists the enforcers of a namespace that are alive, by pod. Reports
+// that cannot be read are left out: who wrote them says nothing.
+func (s *Store) Enforcers(ctx context.Context, ns string) ([]Enforcer, error) {
+	reply, err := enforcersScript.Run(ctx, s.client, []string{s.enforcersKey(ns)}).Slice()
+	if err != nil {
+		return nil, fmt.Errorf("list enforcers of namespace %q: %w", ns, err)
+	}
+	if len(reply) == 0 {
+		return nil, fmt.Errorf("list enforcers of namespace %q: the script answered nothing", ns)
+	}
+	micros, _ := reply[0].(int64)
+	now := time.UnixMicro(micros)
+	var alive []Enforcer
+	for pair := range slices.Chunk(reply[1:], 2) {
+		pod, _ := pair[0].(string)
+		report, _ := pair[len(pair)-1].(string)
+		if e, ok := parseReport(pod, report); ok && now.Sub(e.LastSeen) <= EnforcerTimeout {
+			alive = append(alive, e)
+		}
+	}
+	slices.SortFunc(alive, func(a, b Enforcer) int { return strings.Compare(a.Pod, b.Pod) })
+	return alive, nil
+}
+
+func parseReport(pod, text string) (Enforcer, bool) {
+	seen, report, found := strings.Cut(text, " ")
+	micros, err := strconv.ParseInt(seen, 10, 64)
+	if !found || err != nil || len(report) > maxReport {
+		return Enforcer{}, false
+	}
+	e := Enforcer{LastSeen: time.UnixMicro(micros)}
+	if json.Unmarshal([]byte(report), &e.Heartbeat) != nil || e.Pod != pod {
+		return Enforcer{}, false
+	}
+	return e, true
+}

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
+)
+
+// DefaultPrefix starts the keys of an installation. Installations that share a
+// Redis have different ones.
+const DefaultPrefix = "tallyman"
+
+const (
+	// tombstoneTTL is how long the revision outlives the last definition of a
+	// namespace. Enforcers that were cut off for less learn of the deletion.
+	tombstoneTTL = 24 * time.Hour
+	// MaxDefinitions bounds what is read for one namespace.
+	MaxDefinitions = 10_000
+)
+
+//go:embed scripts/publish.lua
+var publishSource string
+
+var publishScript = redis.NewScript(publishSource)
+
+// Store reads and writes definitions. It is safe for concurrent use.
+type Store struct {
+	client redis.UniversalClient
+	prefix string
+}
+
+// New returns a store with the keys of a prefix. The client stays the caller's
+// to close.
+func New(client redis.UniversalClient, prefix string) *Store {
+	return &Store{client: client, prefix: prefix}
+}
+
+// The namespace is the hash tag: what belongs to one namespace is read and
+// written together, on a Redis Cluster too.
+func (s *Store) policiesKey(ns string) string  { return s.prefix + ":policies:{" + ns + "}" }
+func (s *Store) revisionKey(ns string) string  { return s.prefix + ":revision:{" + ns + "}" }
+func (s *Store) enforcersKey(ns string) string { return s.prefix + ":enforcers:{" + ns + "}" }
+func (s *Store) channel(ns string) string      { return s.prefix + ":events:" + ns }
+func (s *Store) namespacesKey() string         { return s.prefix + ":namespaces" }
+
+// Ping tells whether the store answers.
+func (s *Store) Ping(ctx context.Context) error { return s.client.Ping(ctx).Err() }
+
+// Publication is the outcome of a publish.
+type Publication struct {
+	Revision Revision
+	// Changed is false when the store held the same definitions already; then
+	// nothing was written.
+	Changed bool
+}
+
+// Publish makes these definitions the whole truth of a namespace, in one step.
+// Without definitions it records that there are none.
+//
+// One publisher at a time writes a namespace; the manager's leader election and
+// its queue see to that.
+func (s *Store) Publish(ctx context.Context, ns string, definitions []policy.Definition) (Publication, error) {
+	args := []any{s.channel(ns), tombstoneTTL.Milliseconds()}
+	for _, d := range definitions {
+		data, err := d.Encode()
+		if err != nil {
+			return Publication{}, err
+		}
+		args = append(args, d.Name, data)
+	}
+	// The index is a superset at any time: written before the first definition
+	// and after the last. It has a key of its own, since on a Redis Cluster the
+	// script cannot reach it.
+	if len(definitions) > 0 {
+		if err := s.client.SAdd(ctx, s.namespacesKey(), ns).Err(); err != nil {
+			return Publication{}, fmt.Errorf("note namespace %q: %w", ns, err)
+		}
+	}
+	publication, err := s.publish(ctx, ns, args)
+	if err != nil {
+		return Publication{}, fmt.Errorf("publish policies of namespace %q: %w", ns, err)
+	}
+	if len(definitions) == 0 {
+		if err := s.client.SRem(ctx, s.namespacesKey(), ns).Err(); err != nil {
+			return publication, fmt.Errorf("forget namespace %q: %w", ns, err)
+		}
+	}
+	return publication, nil
+}
+
+func (s *Store) publish(ctx context.Context, ns string, args []any) (Publication, error) {
+	keys := []string{s.policiesKey(ns), s.revisionKey(ns)}
+	reply, err := publishScript.Run(ctx, s.client, keys, args...).Slice()
+	if err != nil {
+		return Publication{}, err
+	}
+	if len(reply) != 2 {
+		return Publication{}, fmt.Errorf("the publish script answered with %d values instead of 2", len(reply))
+	}
+	text, _ := reply[0].(string)
+	changed, _ := reply[1].(int64)
+	revision, err := ParseRevision(text)
+	return Publication{Revision: revision, Changed: changed == 1}, err
+}
+
+// Namespaces lists those that have definitions in the store.
+func (s *Store) Namespaces(ctx context.Context) ([]string, error) {
+	namespaces, err := s.client.SMembers(ctx, s.namespacesKey()).Result()
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces with definitions: %w", err)
+	}
+	return namespaces, nil
+}
