@@ -91,7 +91,7 @@ func peek(t testing.TB, s Store, hits ...Hit) []Result {
 	return results
 }
 
-func diff(t testing.TB, what string, got, want any) {
+func diff[T any](t testing.TB, what string, got, want T) {
 	t.Helper()
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatalf("%s (-want +got):\n%s", what, d)

@@ -1,0 +1,348 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
+	"github.com/tallyman-dev/tallyman/internal/testredis"
+)
+
+// Faults that others had with Redis and Lua. The numbers name the rows of the
+// project's collection of cases.
+
+// live returns a store by the server's own time, and its client.
+func live(t testing.TB, server *testredis.Server) (*Redis, *redis.Client) {
+	client := server.Client(t)
+	return NewRedis(client, Hooks{}), client
+}
+
+// R1: a counter without a TTL, as a crash between INCR and EXPIRE leaves it with
+// others, refuses until the window ends, and not for ever.
+func TestCounterWithoutTTLIsRepairedOnRefusal(t *testing.T) {
+	s, client := live(t, testredis.Shared(t))
+	hit := Hit{Limit: limitOf(policy.FixedWindow, 5, 200*time.Millisecond), Cost: 1}
+	hit.Key = keyOf(t, hit.Limit)
+	do(t, client, "SET", hit.Key, "999")
+
+	refusedThenFree(t, s, client, hit)
+}
+
+// R3: the same after a restart from an RDB file that has such a counter.
+func TestCounterWithoutTTLIsRepairedAfterReload(t *testing.T) {
+	s, client := live(t, testredis.Start(t, "--enable-debug-command", "yes"))
+	hit := Hit{Limit: limitOf(policy.FixedWindow, 5, 200*time.Millisecond), Cost: 1}
+	hit.Key = keyOf(t, hit.Limit)
+	do(t, client, "SET", hit.Key, "999")
+	do(t, client, "DEBUG", "RELOAD")
+
+	refusedThenFree(t, s, client, hit)
+}
+
+// refusedThenFree checks a full counter without a TTL.
+func refusedThenFree(t *testing.T, s *Redis, client *redis.Client, hit Hit) {
+	t.Helper()
+	r := take(t, s, hit)[0]
+	if r.Allowed || r.Remaining != 0 || r.RetryAfter <= 0 || r.RetryAfter > hit.Limit.Window {
+		t.Fatalf("a counter at 999 gives %+v", r)
+	}
+	// By now the key may be gone, which is -2; it must not stay for ever.
+	if ttl := do(t, client, "PTTL", hit.Key).(int64); ttl == -1 || ttl > hit.Limit.Window.Milliseconds() {
+		t.Fatalf("its TTL is %d ms", ttl)
+	}
+	time.Sleep(r.RetryAfter) // Redis's time is what is under test
+	if r := take(t, s, hit)[0]; !r.Allowed {
+		t.Fatalf("after the window: %+v", r)
+	}
+}
+
+// A counter of any algorithm that lost its TTL gets it back, by whatever call
+// touches it.
+func TestLostTTLIsRepaired(t *testing.T) {
+	s, client := live(t, testredis.Shared(t))
+	for _, a := range algorithms {
+		hit := Hit{Limit: limitOf(a, 1, time.Hour), Cost: 1}
+		hit.Key = keyOf(t, hit.Limit)
+		take(t, s, hit)
+		for name, call := range map[string]func(context.Context, []Hit) ([]Result, error){"take": s.Take, "peek": s.Peek} {
+			do(t, client, "PERSIST", hit.Key)
+			results, err := call(t.Context(), []Hit{hit})
+			if err != nil || results[0].Allowed {
+				t.Fatalf("%s of a full %s: %+v, %v", name, a, results, err)
+			}
+			if ttl := do(t, client, "PTTL", hit.Key).(int64); ttl <= 0 || ttl > 2*time.Hour.Milliseconds() {
+				t.Errorf("%s of a full %s leaves a TTL of %d ms", name, a, ttl)
+			}
+		}
+	}
+}
+
+// R5: no counter stays longer than its window; a SlidingWindow, by its nature,
+// two windows. The one millisecond is PTTL's rounding.
+func TestCountersExpireWithTheirWindow(t *testing.T) {
+	s, client := live(t, testredis.Shared(t))
+	for _, window := range []time.Duration{100 * time.Millisecond, time.Second, time.Minute, time.Hour, 30 * 24 * time.Hour} {
+		for _, a := range algorithms {
+			hit := Hit{Limit: limitOf(a, 1, window), Cost: 1}
+			hit.Key = keyOf(t, hit.Limit)
+			take(t, s, hit)
+			longest := window
+			if a == policy.SlidingWindow {
+				longest = 2 * window
+			}
+			if ttl := do(t, client, "PTTL", hit.Key).(int64); ttl == -1 || ttl > longest.Milliseconds()+1 {
+				t.Errorf("%s of %v stays for %d ms", a, window, ttl)
+			}
+		}
+	}
+}
+
+// R7: flushed scripts are sent again; no request fails, and none is counted
+// twice or not at all.
+func TestScriptFlushUnderLoadFailsNothing(t *testing.T) {
+	s, client := live(t, testredis.Start(t))
+	const workers, each, limit = 4, 250, 700
+	var hits []Hit
+	for _, a := range algorithms {
+		l := limitOf(a, limit, 720*time.Hour)
+		hits = append(hits, Hit{Limit: l, Key: keyOf(t, l), Cost: 1})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var flushing, working sync.WaitGroup
+	flushing.Go(func() {
+		for ctx.Err() == nil {
+			_ = client.ScriptFlush(ctx).Err()
+		}
+	})
+	var admitted, failed atomic.Int64
+	for range workers {
+		working.Go(func() {
+			for range each {
+				results, err := s.Take(t.Context(), hits)
+				if err != nil {
+					failed.Add(1)
+				} else if allAllowed(results) {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	working.Wait()
+	stop()
+	flushing.Wait()
+	if failed.Load() != 0 || admitted.Load() != limit {
+		t.Fatalf("%d failed, %d of %d were admitted by a limit of %d", failed.Load(), admitted.Load(), workers*each, limit)
+	}
+}
+
+func allAllowed(results []Result) bool {
+	for _, r := range results {
+		if !r.Allowed {
+			return false
+		}
+	}
+	return true
+}
+
+// atOnce takes the same hit n times at once and counts who was admitted.
+func atOnce(t *testing.T, s Store, hit Hit, n int) (admitted int64) {
+	t.Helper()
+	var count atomic.Int64
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			results, err := s.Take(t.Context(), []Hit{hit})
+			if err != nil {
+				t.Error(err)
+			} else if results[0].Allowed {
+				count.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	return count.Load()
+}
+
+// R9: all of 50 requests at once are answered after the scripts are gone.
+func TestConcurrentCallsAfterScriptFlushAreAllAnswered(t *testing.T) {
+	s, client := live(t, testredis.Start(t))
+	l := limitOf(policy.SlidingWindow, 50, time.Hour)
+	hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
+	for round := range 5 {
+		do(t, client, "SCRIPT", "FLUSH")
+		do(t, client, "DEL", hit.Key)
+		if n := atOnce(t, s, hit, 50); n != 50 {
+			t.Fatalf("round %d: %d of 50 were admitted", round, n)
+		}
+	}
+}
+
+// R11: an answer that is lost is an error, and the request is charged once at
+// most, with a client that would repeat its commands too. A ClusterClient, which
+// always would, is in TestOnACluster.
+func TestLostReplyIsNotChargedTwice(t *testing.T) {
+	var dialer lossyDialer
+	client := redis.NewClient(&redis.Options{Addr: testredis.Shared(t).Addr, Dialer: dialer.dial, MaxRetries: 5})
+	t.Cleanup(func() { _ = client.Close() })
+	loseReply(t, NewRedis(client, Hooks{}), &dialer)
+}
+
+func loseReply(t *testing.T, s Store, dialer *lossyDialer) {
+	t.Helper()
+	l := limitOf(policy.FixedWindow, 10, 720*time.Hour)
+	hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
+	take(t, s, hit)
+	dialer.loseNext()
+	if _, err := s.Take(t.Context(), []Hit{hit}); err == nil {
+		t.Fatal("a lost reply is no error")
+	}
+	if r := peek(t, s, hit)[0]; r.Remaining != 8 {
+		t.Fatalf("after two takes: %+v", r)
+	}
+}
+
+// R23: waits of less than a second, and of less than a millisecond, are told.
+func TestShortWaitsAreNotRoundedToZero(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s Store, c *clock) {
+		hit := Hit{Limit: Limit{Algorithm: policy.TokenBucket, Requests: 10, Window: time.Second, Burst: 1}, Cost: 1}
+		hit.Key = keyOf(t, hit.Limit)
+		take(t, s, hit)
+		for at, want := range map[time.Duration]time.Duration{50 * time.Millisecond: 50 * time.Millisecond, 99_999 * time.Microsecond: time.Microsecond} {
+			c.set(at)
+			if r := take(t, s, hit)[0]; r.Allowed || r.RetryAfter != want {
+				t.Fatalf("%v later: %+v, want a wait of %v", at, r, want)
+			}
+		}
+	})
+}
+
+// R25: a cost is an integer by its type; what can still be wrong with numbers is
+// refused before Redis is asked.
+func TestHitsOutOfBoundsAreRefusedWithoutAStore(t *testing.T) {
+	good := Hit{Limit: limitOf(policy.TokenBucket, 5, time.Second), Key: "k", Cost: 1}
+	down := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = down.Close() })
+	for name, spoil := range map[string]func(h *Hit){
+		"negative cost":       func(h *Hit) { h.Cost = -1 },
+		"negative requests":   func(h *Hit) { h.Limit.Requests = -1 },
+		"2^53 requests":       func(h *Hit) { h.Limit.Requests = policy.MaxInteger + 1 }, // C21
+		"no window":           func(h *Hit) { h.Limit.Window = 0 },
+		"negative window":     func(h *Hit) { h.Limit.Window = -time.Second },
+		"part of millisecond": func(h *Hit) { h.Limit.Window = 1500 * time.Microsecond },
+		"a window of 200 y":   func(h *Hit) { h.Limit.Window = 200 * 365 * 24 * time.Hour },
+		"no burst":            func(h *Hit) { h.Limit.Burst = 0 },
+		"2^53 burst":          func(h *Hit) { h.Limit.Burst = policy.MaxInteger + 1 },
+		"a log of 100,001":    func(h *Hit) { h.Limit = limitOf(policy.SlidingLog, 100_001, time.Second) },
+		"unknown algorithm":   func(h *Hit) { h.Limit.Algorithm = "LeakyBucket" },
+	} {
+		bad := good
+		spoil(&bad)
+		for _, s := range []Store{NewRedis(down, Hooks{}), NewMemory(time.Now)} {
+			if _, err := s.Take(t.Context(), []Hit{good, bad}); !errors.Is(err, ErrInvalidHit) {
+				t.Errorf("%s: %T says %v, want ErrInvalidHit", name, s, err)
+			}
+		}
+	}
+}
+
+// R29: hits of the same microsecond are different hits.
+func TestHitsOfTheSameMicrosecondAllCount(t *testing.T) {
+	c := &clock{epoch}
+	s := simulated(t, c)["Redis"]
+	l := limitOf(policy.SlidingLog, 10, time.Second)
+	hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
+	if n := atOnce(t, s, hit, 50); n != 10 {
+		t.Fatalf("%d of 50 were admitted, limit 10", n)
+	}
+	if n := do(t, testredis.Shared(t).Client(t), "ZCARD", hit.Key); n != int64(10) {
+		t.Fatalf("the log has %d entries, want 10", n)
+	}
+}
+
+// R31: an entry leaves the log exactly one window after it came; and of many
+// clients at once, one is admitted.
+func TestLogTrimsBeforeItCounts(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s Store, c *clock) {
+		l := limitOf(policy.SlidingLog, 1, time.Second)
+		hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
+		for _, step := range []struct {
+			at      time.Duration
+			allowed bool
+		}{{0, true}, {999_999 * time.Microsecond, false}, {time.Second, true}, {2*time.Second + time.Microsecond, true}} {
+			c.set(step.at)
+			if r := take(t, s, hit)[0]; r.Allowed != step.allowed {
+				t.Fatalf("at %v: %+v", step.at, r)
+			}
+		}
+		c.set(time.Minute)
+		if n := atOnce(t, s, hit, 100); n != 1 {
+			t.Fatalf("%d of 100 at once were admitted, limit 1", n)
+		}
+	})
+}
+
+// A log's totals go on at 0 after 2^53-1; order and sums stay right, also within
+// one microsecond.
+func TestLogTotalsWrapAround(t *testing.T) {
+	c := &clock{epoch}
+	s := simulated(t, c)["Redis"]
+	client := testredis.Shared(t).Client(t)
+	l := limitOf(policy.SlidingLog, 10, time.Second)
+	hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 3}
+	do(t, client, "ZADD", hit.Key, epoch, "9007199254740990:1")
+	for i, want := range []int64{6, 3, 0} {
+		if r := take(t, s, hit)[0]; !r.Allowed || r.Remaining != want {
+			t.Fatalf("take %d: %+v, want remaining %d", i, r, want)
+		}
+	}
+	r := take(t, s, hit)[0]
+	// The first entry ends after a second; the next, which makes room for 3, a
+	// microsecond later: it came after the wrap.
+	if r.Allowed || r.RetryAfter != time.Second+time.Microsecond {
+		t.Fatalf("a full log: %+v", r)
+	}
+}
+
+// A missing permission is an error, and not a counter that starts anew.
+func TestRefusedCommandIsAnError(t *testing.T) {
+	server := testredis.Start(t)
+	do(t, server.Client(t), "ACL", "SETUSER", "pod", "on", ">pw", "~*", "+@all", "-get", "-zcard")
+	s := NewRedis(redis.NewClient(&redis.Options{Addr: server.Addr, Username: "pod", Password: "pw"}), Hooks{
+		Corrupt: func(key string) { t.Errorf("%s is called corrupt", key) },
+	})
+	t.Cleanup(func() { _ = s.client.Close() })
+	for _, a := range algorithms {
+		l := limitOf(a, 5, time.Hour)
+		_, err := s.Take(t.Context(), []Hit{{Limit: l, Key: keyOf(t, l), Cost: 1}})
+		if _, refused := errors.AsType[redis.Error](err); !refused {
+			t.Errorf("%s: %v, want the server's refusal", a, err)
+		}
+	}
+}
+
+// Commands that a namespace's user may not have are not needed, and its key
+// pattern is enough.
+func TestNamespaceUserCanCount(t *testing.T) {
+	server := testredis.Start(t)
+	do(t, server.Client(t), "ACL", "SETUSER", "pod", "on", ">pw", "~tallyman:c:shop:*", "-@all",
+		"+evalsha", "+eval", "+time", "+get", "+set", "+del", "+pttl", "+pexpire", "+pexpireat",
+		"+zadd", "+zcard", "+zcount", "+zrange", "+zremrangebyscore", "+zpopmax")
+	s := NewRedis(redis.NewClient(&redis.Options{Addr: server.Addr, Username: "pod", Password: "pw"}), Hooks{})
+	t.Cleanup(func() { _ = s.client.Close() })
+	for _, a := range algorithms {
+		l := limitOf(a, math.MaxInt16, time.Hour)
+		key := CounterKey(KeyBase("tallyman", "shop", "orders", "all", l), "*")
+		take(t, s, Hit{Limit: l, Key: key, Cost: 1})
+		foreign := CounterKey(KeyBase("tallyman", "bank", "orders", "all", l), "*")
+		if _, err := s.Take(t.Context(), []Hit{{Limit: l, Key: foreign, Cost: 1}}); err == nil {
+			t.Errorf("%s: another namespace's counter was written", a)
+		}
+	}
+}
