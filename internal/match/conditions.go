@@ -1,0 +1,177 @@
+package match
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
+)
+
+// condition is one thing that a policy.Match states.
+type condition func(r *Request) (holds bool, fault *EvaluationError)
+
+// conditions hold together: they are one policy.Match, cheapest first.
+type conditions []condition
+
+// anyHolds says whether one of the alternatives holds, where a condition that
+// cannot be evaluated counts as onFault.
+func anyHolds(alternatives []conditions, r *Request, onFault bool, o *Outcome) bool {
+	for _, all := range alternatives {
+		if all.hold(r, onFault, o) {
+			return true
+		}
+	}
+	return false
+}
+
+func (all conditions) hold(r *Request, onFault bool, o *Outcome) bool {
+	for _, c := range all {
+		holds, fault := c(r)
+		if fault != nil {
+			o.record(fault)
+			holds = onFault
+		}
+		if !holds {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *compiler) matches(path string, list []policy.Match) []conditions {
+	out := make([]conditions, len(list))
+	for i := range list {
+		out[i] = c.match(fmt.Sprintf("%s[%d]", path, i), &list[i])
+	}
+	return out
+}
+
+func (c *compiler) match(path string, m *policy.Match) conditions {
+	var all conditions
+	if len(m.Methods) > 0 {
+		all = append(all, func(r *Request) (bool, *EvaluationError) {
+			return slices.Contains(m.Methods, r.Method), nil
+		})
+	}
+	if m.Path != nil {
+		all = append(all, c.pathCondition(path+".path", m.Path))
+	}
+	for i, h := range m.Headers {
+		all = append(all, c.headerCondition(fmt.Sprintf("%s.headers[%d]", path, i), h))
+	}
+	if m.Expression != "" {
+		all = append(all, c.expressionCondition(path+".expression", m.Expression))
+	}
+	return all
+}
+
+func (c *compiler) expressionCondition(path, source string) condition {
+	e := c.expression(path, source, boolResult)
+	return func(r *Request) (bool, *EvaluationError) { return evaluate[bool](e, r) }
+}
+
+func (c *compiler) pathCondition(path string, p *policy.PathMatch) condition {
+	value := normalizePath(p.Value)
+	switch p.Type {
+	case policy.PathExact:
+		return func(r *Request) (bool, *EvaluationError) { return r.path() == value, nil }
+	case policy.PathPrefix:
+		return func(r *Request) (bool, *EvaluationError) { return hasPathPrefix(r.path(), value), nil }
+	case policy.PathTemplate:
+		t := c.template(path+".value", value)
+		return func(r *Request) (bool, *EvaluationError) { return t.matches(r.path()), nil }
+	case policy.PathRegularExpression:
+		re, tooLong := c.regexp(path+".value", p.Value)
+		return func(r *Request) (bool, *EvaluationError) {
+			if len(r.path()) > MaxInput {
+				return false, tooLong
+			}
+			return re.MatchString(r.path()), nil
+		}
+	default:
+		c.errs.Add(path+".type", "%q is unknown: write Exact, Prefix, Template or RegularExpression", p.Type)
+		return nil
+	}
+}
+
+// hasPathPrefix compares whole segments.
+func hasPathPrefix(path, prefix string) bool {
+	if prefix == "/" {
+		return true
+	}
+	rest, ok := strings.CutPrefix(path, prefix)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// template is a path's segments, where "" stands for any one segment.
+type template []string
+
+func (c *compiler) template(path, value string) template {
+	t := template(strings.Split(value[1:], "/"))
+	for i, segment := range t {
+		switch {
+		case len(segment) > 2 && segment[0] == '{' && strings.IndexByte(segment, '}') == len(segment)-1:
+			t[i] = ""
+		case strings.ContainsAny(segment, "{}"):
+			c.errs.Add(path, "segment %q is not a parameter: braces enclose a whole segment, such as /v1/users/{id}", segment)
+		}
+	}
+	return t
+}
+
+func (t template) matches(path string) bool {
+	rest := path[1:]
+	for i, want := range t {
+		segment, after, more := strings.Cut(rest, "/")
+		if want == "" && segment == "" || want != "" && want != segment || more != (i < len(t)-1) {
+			return false
+		}
+		rest = after
+	}
+	return true
+}
+
+func (c *compiler) headerCondition(path string, h policy.HeaderMatch) condition {
+	name := http.CanonicalHeaderKey(h.Name)
+	switch h.Type {
+	case policy.HeaderExact:
+		return func(r *Request) (bool, *EvaluationError) {
+			return slices.Contains(r.header(name), h.Value), nil
+		}
+	case policy.HeaderRegularExpression:
+		re, tooLong := c.regexp(path+".value", h.Value)
+		return func(r *Request) (bool, *EvaluationError) {
+			return anyMatchesRegexp(re, r.header(name), tooLong)
+		}
+	default:
+		c.errs.Add(path+".type", "%q is unknown: write Exact or RegularExpression", h.Type)
+		return nil
+	}
+}
+
+// anyMatchesRegexp looks into MaxInput bytes of all the values together.
+func anyMatchesRegexp(re *regexp.Regexp, values []string, tooLong *EvaluationError) (bool, *EvaluationError) {
+	total := 0
+	for _, v := range values {
+		if total += len(v); total > MaxInput {
+			return false, tooLong
+		}
+		if re.MatchString(v) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// regexp compiles an expression over a whole value, with the fault to report
+// when the value is too long for it.
+func (c *compiler) regexp(path, expression string) (*regexp.Regexp, *EvaluationError) {
+	re, err := compileWhole(expression)
+	if err != nil {
+		c.errs.Add(path, "the regular expression %s", bounded(err.Error()))
+	}
+	return re, &EvaluationError{Path: path, Reason: errTooLong.Error()}
+}
