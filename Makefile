@@ -25,7 +25,8 @@ help: ## Print this text
 
 .PHONY: demo
 demo: ## Show the whole way, from kubectl apply to refused requests (KEEP=1 leaves it running)
-	go run ./hack/demo
+	@hack/redis.sh || echo "demo: going on with a Redis inside of its own process" >&2
+	@go run ./hack/demo $(if $(KEEP),-keep)
 
 ##@ Develop
 
