@@ -1,0 +1,185 @@
+package sidecar
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/tallyman-dev/tallyman/pkg/tallyman"
+	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
+)
+
+// maxCheckBody bounds a check's body, in bytes.
+const maxCheckBody = 64 << 10
+
+// checkRequest describes a request that somebody else serves.
+type checkRequest struct {
+	Method string `json:"method"` // GET if empty
+	Host   string `json:"host"`
+	// Path with or without a query, escaped as it was sent; / if empty.
+	Path string `json:"path"`
+	// Headers by name, in any case.
+	Headers map[string]headerValues `json:"headers"`
+	// ClientIP is believed: who may ask is trusted.
+	ClientIP string `json:"clientIP"`
+}
+
+// headerValues is one string, or a list.
+type headerValues []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (h *headerValues) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*h = headerValues{one}
+		return nil
+	}
+	var all []string
+	if err := json.Unmarshal(data, &all); err != nil {
+		return errors.New("a header's value must be a string or a list of strings")
+	}
+	*h = all
+	return nil
+}
+
+// checkResponse is a decision. Its status is 200 whatever was decided: the
+// question was answered.
+type checkResponse struct {
+	Allowed bool            `json:"allowed"`
+	Reason  tallyman.Reason `json:"reason,omitempty"`
+	// Policy and Limit that refused.
+	Policy string `json:"policy,omitempty"`
+	Limit  string `json:"limit,omitempty"`
+	// RetryAfterMs is when the same request can be admitted; absent when it was
+	// admitted, and when that is not known or will never be.
+	RetryAfterMs int64        `json:"retryAfterMs,omitempty"`
+	Degraded     bool         `json:"degraded,omitempty"`
+	Limits       []checkLimit `json:"limits"`
+	// StatusCode is the one that the policy wants a refusal to have.
+	StatusCode int `json:"statusCode,omitempty"`
+	// Headers tell the client of its limits, in the style that the policies
+	// want.
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// checkLimit is what one limit says.
+type checkLimit struct {
+	Policy   string          `json:"policy"`
+	Limit    string          `json:"limit"`
+	Allowed  bool            `json:"allowed"`
+	Reason   tallyman.Reason `json:"reason,omitempty"`
+	Shadow   bool            `json:"shadow,omitempty"`
+	Requests int64           `json:"requests"`
+	Capacity int64           `json:"capacity"`
+	WindowMs int64           `json:"windowMs"`
+	// Remaining and ResetAfterMs are absent when the store did not answer.
+	Remaining    *int64 `json:"remaining,omitempty"`
+	ResetAfterMs *int64 `json:"resetAfterMs,omitempty"`
+}
+
+// newCheckAPI serves decisions to those who enforce them themselves.
+func newCheckAPI(l *tallyman.Limiter) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("POST /v1/check", checkHandler(l.Admit))
+	mux.Handle("POST /v1/peek", checkHandler(l.Peek))
+	return mux
+}
+
+func checkHandler(decide func(context.Context, tallyman.Request) tallyman.Decision) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		request, err := parseCheck(http.MaxBytesReader(w, r.Body, maxCheckBody))
+		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", tooLarge.Limit))
+			return
+		}
+		if err != nil {
+			writeProblem(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		writeJSON(w, http.StatusOK, "application/json", describe(decide(r.Context(), request)))
+	}
+}
+
+// parseCheck reads a description strictly: a misspelt field would be a request
+// that the policies do not see.
+func parseCheck(body io.Reader) (tallyman.Request, error) {
+	var c checkRequest
+	decoder := json.NewDecoder(body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&c); err != nil {
+		return tallyman.Request{}, fmt.Errorf("the body is not a check: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return tallyman.Request{}, errors.New("there is more than one JSON document in the body")
+	}
+	return c.request()
+}
+
+func (c *checkRequest) request() (tallyman.Request, error) {
+	r := tallyman.Request{Method: c.Method, Host: c.Host, Header: http.Header{}}
+	if r.Method == "" {
+		r.Method = http.MethodGet
+	}
+	if c.Path == "" {
+		c.Path = "/"
+	}
+	if c.Path[0] != '/' {
+		return r, fmt.Errorf("path must start with a slash, such as /v1/orders?page=2, not %.80q", c.Path)
+	}
+	r.Path, r.RawQuery, _ = strings.Cut(c.Path, "?")
+	for name, values := range c.Headers {
+		for _, value := range values {
+			r.Header.Add(name, value)
+		}
+	}
+	if c.ClientIP == "" {
+		return r, nil
+	}
+	ip, err := netip.ParseAddr(c.ClientIP)
+	if err != nil {
+		return r, fmt.Errorf("clientIP must be an address without a port, such as 10.0.0.1, not %.80q", c.ClientIP)
+	}
+	r.ClientIP = ip
+	return r, nil
+}
+
+func describe(d tallyman.Decision) checkResponse {
+	out := checkResponse{
+		Allowed: d.Allowed, Reason: d.Reason, Policy: d.Policy, Limit: d.Limit,
+		RetryAfterMs: milliseconds(d.RetryAfter), Degraded: d.Degraded,
+		Limits:     make([]checkLimit, len(d.Limits)),
+		StatusCode: d.Response.StatusCode,
+		Headers:    map[string]string{},
+	}
+	for i := range d.Limits {
+		out.Limits[i] = describeLimit(&d.Limits[i])
+	}
+	headers := http.Header{}
+	httplimit.SetHeaders(headers, d)
+	for name := range headers {
+		out.Headers[name] = headers.Get(name)
+	}
+	return out
+}
+
+func describeLimit(l *tallyman.LimitDecision) checkLimit {
+	out := checkLimit{
+		Policy: l.Policy, Limit: l.Limit, Allowed: l.Allowed, Reason: l.Reason, Shadow: l.Shadow,
+		Requests: l.Requests, Capacity: l.Capacity, WindowMs: milliseconds(l.Window),
+	}
+	if l.Counted {
+		out.Remaining, out.ResetAfterMs = new(l.Remaining), new(milliseconds(l.ResetAfter))
+	}
+	return out
+}
+
+// milliseconds rounds up, so that who waits so long has waited long enough.
+func milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}

@@ -1,0 +1,138 @@
+package sidecar
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// newProxy returns the way to the app. It passes on bodies, trailers, upgrades
+// and streams as they come, and changes nothing but X-Forwarded-For, to which it
+// appends the peer.
+func newProxy(upstream *url.URL, log *slog.Logger) (proxy http.Handler, closeIdle func()) {
+	transport := newTransport()
+	var down atomic.Bool // the app failed to answer the last request
+	return keepLegacyHeaders(&httputil.ReverseProxy{
+		Rewrite:        func(r *httputil.ProxyRequest) { rewrite(r, upstream) },
+		Transport:      transport,
+		FlushInterval:  -1,
+		BufferPool:     &buffers{},
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ModifyResponse: func(r *http.Response) error {
+			if down.Load() {
+				down.Store(false)
+			}
+			dropLegacyHeaders(r)
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() == nil && !down.Swap(true) { // else it is the client that has gone
+				log.Warn("The app does not answer", "error", err)
+			}
+			writeProblem(w, http.StatusBadGateway, "The app did not answer.")
+		},
+	}), transport.closeIdle
+}
+
+// forwarded are headers that ReverseProxy removes and that proxies in front of
+// us have set: whether to believe them is the app's business, as without us.
+var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+
+func rewrite(r *httputil.ProxyRequest, upstream *url.URL) {
+	r.Out.URL.Scheme, r.Out.URL.Host = upstream.Scheme, upstream.Host
+	r.Out.URL.RawQuery = r.In.URL.RawQuery // as sent, also where it cannot be parsed
+	for _, name := range forwarded {
+		if values, ok := r.In.Header[name]; ok {
+			r.Out.Header[name] = values
+		}
+	}
+	if peer, _, err := net.SplitHostPort(r.In.RemoteAddr); err == nil {
+		before := r.Out.Header["X-Forwarded-For"]
+		r.Out.Header["X-Forwarded-For"] = append(before[:len(before):len(before)], peer)
+	}
+}
+
+// legacyHeaders have one value: where we tell of our limit, the app's own must
+// not come beside it. RateLimit and RateLimit-Policy are lists, and join.
+var legacyHeaders = []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
+
+// ourLegacyHeaders marks, in a request's context, that the response has some.
+type ourLegacyHeaders struct{}
+
+func keepLegacyHeaders(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, ours := w.Header()[legacyHeaders[0]]; ours {
+			r = r.WithContext(context.WithValue(r.Context(), ourLegacyHeaders{}, true))
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func dropLegacyHeaders(r *http.Response) {
+	if r.Request.Context().Value(ourLegacyHeaders{}) != nil {
+		for _, name := range legacyHeaders {
+			r.Header.Del(name)
+		}
+	}
+}
+
+// transport speaks HTTP/2 without TLS for gRPC, which is nothing else, and
+// HTTP/1.1, which every app speaks, for all the rest.
+type transport struct{ http1, http2 *http.Transport }
+
+func newTransport() *transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
+	base := func() *http.Transport {
+		return &http.Transport{
+			DialContext:     dialer.DialContext,
+			MaxIdleConns:    1024,
+			IdleConnTimeout: 90 * time.Second,
+			// All idle connections are to one app.
+			MaxIdleConnsPerHost: 1024,
+			// The body goes through as the app has sent it.
+			DisableCompression: true,
+			Protocols:          new(http.Protocols),
+		}
+	}
+	t := &transport{http1: base(), http2: base()}
+	t.http1.Protocols.SetHTTP1(true)
+	t.http2.Protocols.SetUnencryptedHTTP2(true)
+	return t
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+		return t.http2.RoundTrip(r)
+	}
+	return t.http1.RoundTrip(r)
+}
+
+func (t *transport) closeIdle() {
+	t.http1.CloseIdleConnections()
+	t.http2.CloseIdleConnections()
+}
+
+// buffers are for copying bodies.
+type buffers struct{ pool sync.Pool }
+
+// bufferSize is that of ReverseProxy itself.
+const bufferSize = 32 << 10
+
+// Get implements httputil.BufferPool.
+func (b *buffers) Get() []byte {
+	if buffer, ok := b.pool.Get().(*[bufferSize]byte); ok {
+		return buffer[:]
+	}
+	return make([]byte, bufferSize)
+}
+
+// Put implements httputil.BufferPool.
+func (b *buffers) Put(buffer []byte) { b.pool.Put((*[bufferSize]byte)(buffer)) }

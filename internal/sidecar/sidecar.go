@@ -1,0 +1,133 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/tallyman-dev/tallyman/pkg/tallyman"
+	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
+)
+
+// leaveTimeout bounds the last words to the store.
+const leaveTimeout = 2 * time.Second
+
+// Run serves until the context ends, lets the requests that are under way end,
+// and withdraws from the store. That is no error.
+func Run(ctx context.Context, c Config, log *slog.Logger) error {
+	m := newMetrics()
+	c.Limiter.Logger, c.Limiter.Observer = log, m.observer()
+	limiter, err := tallyman.New(ctx, c.Limiter)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// The context has ended; the store still has to hear of it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+		defer cancel()
+		if err := limiter.Close(ctx); err != nil {
+			log.Warn("Did not take leave of the store", "error", err)
+		}
+	}()
+	m.watch(limiter)
+
+	proxy, closeIdle := newProxy(c.Upstream, log)
+	defer closeIdle()
+	services, err := listen([]service{
+		{name: "proxy", address: c.Listen, handler: httplimit.Middleware(limiter)(proxy)},
+		{name: "check API", address: c.CheckListen, handler: newCheckAPI(limiter)},
+		// Who watches us watches to the end: it is drained last.
+		{name: "admin", address: c.AdminListen, handler: newAdmin(ctx, limiter, m.registry)},
+	}, log)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, services, c.DrainTimeout, log)
+}
+
+// service is something to be served.
+type service struct {
+	name, address string
+	handler       http.Handler
+	listener      net.Listener
+	server        *http.Server
+}
+
+// listen opens all listeners before anything is served. Services without an
+// address are left out.
+func listen(wanted []service, log *slog.Logger) (services []service, err error) {
+	for _, s := range wanted {
+		if s.address == "" {
+			continue
+		}
+		if s.listener, err = net.Listen("tcp", s.address); err != nil {
+			for _, s := range services {
+				_ = s.listener.Close()
+			}
+			return nil, fmt.Errorf("listen for the %s: %w", s.name, err)
+		}
+		s.server = newServer(s.handler, log)
+		log.Info("Listening", "service", s.name, "address", s.listener.Addr().String())
+		services = append(services, s)
+	}
+	return services, nil
+}
+
+// newServer has limits on what clients may take their time with. Bodies have
+// none: they may be streams.
+func newServer(handler http.Handler, log *slog.Logger) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler:           handler,
+		Protocols:         protocols,
+		ReadHeaderTimeout: 10 * time.Second,
+		// Longer than the load balancers in front keep theirs, of which ten
+		// minutes is the longest by default: who closes first must be the one
+		// that sends requests, or some of them are lost.
+		IdleTimeout:    11 * time.Minute,
+		MaxHeaderBytes: 128 << 10,
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+// serve runs the services until the context ends or one of them fails, and then
+// drains them in their order.
+func serve(ctx context.Context, services []service, timeout time.Duration, log *slog.Logger) (err error) {
+	failed := make(chan error, len(services))
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, s := range services {
+		running.Go(func() {
+			if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+				failed <- fmt.Errorf("serve the %s: %w", s.name, err)
+			}
+		})
+	}
+	select {
+	case <-ctx.Done():
+		log.Info("Draining", "timeout", timeout.String())
+	case err = <-failed:
+	}
+	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	for _, s := range services {
+		s.drain(deadline, log)
+	}
+	return err
+}
+
+// drain lets requests end until the deadline. Connections that were upgraded,
+// such as WebSockets, are not waited for: they end with the process.
+func (s *service) drain(deadline context.Context, log *slog.Logger) {
+	if s.server.Shutdown(deadline) != nil {
+		log.Warn("Cut off requests that had not ended in time", "service", s.name)
+		_ = s.server.Close()
+	}
+}

@@ -1,0 +1,154 @@
+package tallyman
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/limiter"
+	"github.com/tallyman-dev/tallyman/internal/match"
+)
+
+// Admit decides a request and charges it to every limit that it meets, or, when
+// one of them refuses, to none.
+//
+// It answers always: what fails becomes a decision, by the limits'
+// failurePolicy, and is marked as degraded. It takes no longer than the
+// smallest storeTimeout of the policies that the request meets. The end of ctx
+// does not cut it short: a client that goes away in the middle must not look
+// like a store that fails, and its request has been charged or has not.
+//
+// CORS preflights are admitted without being counted, and so are probes of the
+// kubelet that come straight from Options.ProbeSources.
+func (l *Limiter) Admit(ctx context.Context, r Request) Decision {
+	d := l.decide(ctx, r, l.counters.Take)
+	l.observer.Decided(d)
+	return d
+}
+
+// Peek answers as Admit would, and charges nothing.
+func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
+	return l.decide(ctx, r, l.counters.Peek)
+}
+
+// asker is Take or Peek of a limiter.Store.
+type asker func(context.Context, []limiter.Hit) ([]limiter.Result, error)
+
+func (l *Limiter) decide(ctx context.Context, r Request, ask asker) Decision {
+	s := l.current.Load()
+	if len(s.policies) == 0 {
+		if !l.IsReady() {
+			return Decision{Allowed: true, Degraded: true, Reason: DefinitionsUnknown}
+		}
+		return Decision{Allowed: true}
+	}
+	if r.isPreflight() || r.isProbe(l.probeSources) {
+		return Decision{Allowed: true}
+	}
+	m := l.meet(s, r.matchable(l.trustedHops))
+	// A request that lacks a key is refused before the store is asked.
+	if len(m.hits) > 0 && !slices.ContainsFunc(m.limits, lacksKey) {
+		l.ask(ctx, m, ask)
+	}
+	return m.conclude()
+}
+
+func lacksKey(d LimitDecision) bool { return d.Reason == KeyMissing && d.refuses() }
+
+// meeting is a request and the limits that it meets.
+type meeting struct {
+	rules  []*rule
+	limits []LimitDecision // by place in rules
+	hits   []limiter.Hit
+	places []int // of the hits, in rules
+	// timeout is the smallest of the policies that count the request.
+	timeout  time.Duration
+	degraded bool
+}
+
+// meet asks every limit of every policy what it does with the request.
+func (l *Limiter) meet(s *snapshot, r *match.Request) *meeting {
+	m := &meeting{}
+	for _, e := range s.policies {
+		for i := range e.rules {
+			rule := &e.rules[i]
+			o := rule.matcher.Evaluate(r)
+			if o.Err != nil {
+				l.observer.ExpressionFailed(rule.template.Policy, rule.template.Limit)
+			}
+			if o.Verdict != match.Skip {
+				m.add(rule, o, len(s.policies) > 1)
+			}
+		}
+	}
+	return m
+}
+
+func (m *meeting) add(r *rule, o match.Outcome, severalPolicies bool) {
+	d := r.template
+	if severalPolicies {
+		d.Title = r.qualified
+	}
+	if o.Verdict == match.Deny {
+		d.Reason = KeyMissing
+	} else {
+		m.hits = append(m.hits, limiter.Hit{
+			Limit: r.limit, Key: limiter.CounterKey(r.keyBase, o.Key), Cost: o.Cost, Shadow: d.Shadow,
+		})
+		m.places = append(m.places, len(m.limits))
+		if m.timeout == 0 || r.policy.timeout < m.timeout {
+			m.timeout = r.policy.timeout
+		}
+	}
+	m.rules = append(m.rules, r)
+	m.limits = append(m.limits, d)
+}
+
+// ask has the store decide the hits, all in one call.
+func (l *Limiter) ask(ctx context.Context, m *meeting, ask asker) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.timeout)
+	defer cancel()
+	began := time.Now()
+	results, err := ask(ctx, m.hits)
+	l.observer.StoreCalled(time.Since(began), err)
+	if err != nil {
+		l.logger.Debug("The store did not decide", "error", err)
+		m.fail()
+		return
+	}
+	for i, result := range results {
+		m.limits[m.places[i]].answer(result)
+	}
+}
+
+// fail has the limits' failurePolicy decide what the store did not.
+func (m *meeting) fail() {
+	m.degraded = true
+	for _, place := range m.places {
+		m.limits[place].Allowed = !m.rules[place].denyOnFailure
+		m.limits[place].Reason = StoreUnavailable
+	}
+}
+
+// conclude makes one decision of those of the limits.
+func (m *meeting) conclude() Decision {
+	d := Decision{Allowed: true, Degraded: m.degraded, Limits: m.limits}
+	if m.degraded {
+		d.Reason = StoreUnavailable
+	}
+	for i := range m.limits {
+		refusal := &m.limits[i]
+		if refusal.refuses() && (d.Allowed || waitsLonger(refusal.RetryAfter, d.RetryAfter)) {
+			d.Allowed = false
+			d.Reason, d.RetryAfter = refusal.Reason, refusal.RetryAfter
+			d.Policy, d.Limit = refusal.Policy, refusal.Limit
+			d.Response = m.rules[i].policy.response
+		}
+	}
+	return d
+}
+
+// waitsLonger compares times to wait, where 0 is for ever.
+func waitsLonger(a, b time.Duration) bool {
+	return b != 0 && (a == 0 || a > b)
+}

@@ -1,0 +1,117 @@
+package tallyman
+
+import (
+	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/limiter"
+)
+
+// Reason says why a request, or one limit of it, was decided as it was. The
+// empty reason is the ordinary one of a request that is admitted.
+type Reason string
+
+const (
+	// LimitExceeded means that the units are used up for now.
+	LimitExceeded Reason = "LimitExceeded"
+	// CostExceedsLimit means that the request can never be admitted: there is
+	// no time at which to try again.
+	CostExceedsLimit Reason = "CostExceedsLimit"
+	// KeyMissing means that the request lacks an attribute of the limit's key
+	// and the limit says onMissingKey: Deny.
+	KeyMissing Reason = "KeyMissing"
+	// StoreUnavailable means that the store did not answer in time, so that
+	// the limits' failurePolicy decided.
+	StoreUnavailable Reason = "StoreUnavailable"
+	// DefinitionsUnknown means that no definitions have been read yet, so that
+	// there was nothing to enforce. See Limiter.Ready.
+	DefinitionsUnknown Reason = "DefinitionsUnknown"
+)
+
+// Decision is the answer to one request.
+type Decision struct {
+	Allowed bool
+	// Reason of a refusal, or of a degraded decision.
+	Reason Reason
+	// Policy and Limit are those that refused. When several did, they are
+	// those that the client has to wait for longest.
+	Policy, Limit string
+	// RetryAfter is the time until the same request can be admitted at the
+	// earliest, if nobody else takes units; 0 when it is allowed or when
+	// there is no such time.
+	RetryAfter time.Duration
+	// Degraded decisions were made without the store or the definitions.
+	Degraded bool
+	// Limits are the limits that the request met, in the order of the
+	// policies' names and then of their specs.
+	Limits []LimitDecision
+	// Response is how the policy that refused wants the refusal to look.
+	Response Response
+}
+
+// LimitDecision is one limit's part in a decision.
+type LimitDecision struct {
+	Policy, Limit string
+	// Title is what clients know the limit by: its name, or policy/limit when
+	// more than one policy is in effect.
+	Title string
+
+	// Requests per Window is the limit; Capacity is the most units that can be
+	// had at once, which is the burst of a TokenBucket and Requests otherwise.
+	Requests, Capacity int64
+	Window             time.Duration
+
+	// Allowed is this limit's own answer. Units are taken only when every
+	// enforced limit allows.
+	Allowed bool
+	Reason  Reason
+	// Shadow limits count and report, and never refuse.
+	Shadow bool
+
+	// Counted says that the store answered for this limit, so that the figures
+	// below are known.
+	Counted bool
+	// Remaining units after the decision, 0..Capacity.
+	Remaining int64
+	// RetryAfter is as in Decision, for this limit alone.
+	RetryAfter time.Duration
+	// ResetAfter is the time until all units are there again.
+	ResetAfter time.Duration
+
+	// Headers is how the policy wants its figures told to clients.
+	Headers HeaderStyle
+}
+
+// answer takes over what the store said.
+func (d *LimitDecision) answer(r limiter.Result) {
+	d.Counted = true
+	d.Allowed, d.Reason = r.Allowed, Reason(r.Reason)
+	d.Remaining, d.RetryAfter, d.ResetAfter = r.Remaining, r.RetryAfter, r.ResetAfter
+}
+
+// refuses says whether the limit stands in the request's way.
+func (d *LimitDecision) refuses() bool { return !d.Allowed && !d.Shadow }
+
+// HeaderStyle chooses the rate limit headers of responses.
+type HeaderStyle string
+
+const (
+	// HeadersIETF is RateLimit-Policy and RateLimit of
+	// draft-ietf-httpapi-ratelimit-headers-10.
+	HeadersIETF HeaderStyle = "IETF"
+	// HeadersLegacy is X-RateLimit-Limit, -Remaining and -Reset.
+	HeadersLegacy HeaderStyle = "Legacy"
+	// HeadersBoth is IETF and Legacy.
+	HeadersBoth HeaderStyle = "Both"
+	// HeadersNone tells clients nothing but the status.
+	HeadersNone HeaderStyle = "None"
+)
+
+// Response shapes the answer to a refused request.
+type Response struct {
+	// StatusCode is an HTTP status, 429 unless the policy says otherwise.
+	StatusCode int
+	// Body replaces the problem+json document when it is not empty.
+	Body        string
+	ContentType string
+	Headers     HeaderStyle
+}

@@ -1,0 +1,130 @@
+package tallyman
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/store"
+)
+
+// beatTimeout bounds one report, and the withdrawal of reports.
+const beatTimeout = 2 * time.Second
+
+// follower takes over what the manager publishes, and reports what is enforced.
+type follower struct {
+	limiter   *Limiter
+	store     *store.Store
+	namespace string
+	prefix    string
+	pod       string
+	labels    map[string]string
+	version   string
+	logger    *slog.Logger
+
+	watcher *store.Watcher
+	swapped chan struct{} // of size 1: something new is to be reported
+	down    atomic.Bool   // the store failed when it was last asked
+}
+
+// follow starts a follower.
+func (l *Limiter) follow(ctx context.Context, s *store.Store, o Options) {
+	f := &follower{
+		limiter: l, store: s, namespace: o.Namespace, prefix: o.Prefix, pod: o.Pod, labels: o.Labels,
+		version: programVersion(), logger: o.Logger, swapped: make(chan struct{}, 1),
+	}
+	f.watcher = store.NewWatcher(s, o.Namespace, f.takeOver, store.WatchOptions{
+		OnError:   f.loadFailed,
+		OnGarbage: o.Observer.EventIgnored,
+	})
+	l.follower, l.ready, l.loadedAt = f, f.watcher.Ready(), f.watcher.LoadedAt
+	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
+	l.running.Go(func() {
+		if err := f.watcher.Run(ctx); err != nil {
+			f.logger.Error("Definitions are not followed any more", "error", err)
+		}
+	})
+	l.running.Go(func() { f.report(ctx) })
+}
+
+// takeOver makes what the store says the current snapshot.
+func (f *follower) takeOver(from store.Snapshot) {
+	last := f.limiter.current.Load()
+	next := last.next(from, f.labels, f.prefix)
+	f.limiter.current.Store(next)
+	f.answered(nil)
+	f.logger.Info("Took over definitions", "revision", next.revision.String(), "policies", next.generations())
+	for name, reason := range next.rejected {
+		f.logger.Warn("Rejected a definition", "policy", name, "reason", reason, "enforcesLastGood", next.find(name) != nil)
+	}
+	f.limiter.observer.DefinitionsLoaded(f.limiter.State())
+	select {
+	case f.swapped <- struct{}{}:
+	default:
+	}
+}
+
+func (f *follower) loadFailed(err error) {
+	f.answered(err)
+	f.limiter.observer.LoadFailed(err)
+}
+
+// answered logs when the store goes away and when it is back, once each.
+func (f *follower) answered(err error) {
+	switch failed := err != nil; {
+	case f.down.Swap(failed) == failed:
+	case failed:
+		f.logger.Warn("The store does not answer; the last good definitions stay in force", "error", err)
+	default:
+		f.logger.Info("The store answers again")
+	}
+}
+
+// report sends a heartbeat after the first load, after each swap and at
+// intervals. Before the first load there is nothing true to say.
+func (f *follower) report(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-f.watcher.Ready():
+	}
+	ticker := time.NewTicker(store.BeatInterval)
+	defer ticker.Stop()
+	for {
+		f.beat(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.swapped:
+		case <-ticker.C:
+		}
+	}
+}
+
+func (f *follower) beat(ctx context.Context) {
+	timeout, cancel := context.WithTimeout(ctx, beatTimeout)
+	defer cancel()
+	s := f.limiter.current.Load()
+	err := f.store.Beat(timeout, f.namespace, store.Heartbeat{
+		Pod: f.pod, Revision: s.revision, Policies: s.generations(), Rejected: s.rejected, Version: f.version,
+	})
+	if ctx.Err() == nil {
+		f.answered(err)
+	}
+}
+
+func (f *follower) leave(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+	defer cancel()
+	return f.store.Leave(ctx, f.namespace, f.pod)
+}
+
+// programVersion is that of the program that this is linked into.
+func programVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return ""
+}

@@ -1,0 +1,96 @@
+package httplimit
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tallyman-dev/tallyman/pkg/tallyman"
+)
+
+// maxItems bounds the limits that one response tells of. Each takes some 80
+// bytes of headers, and common clients and proxies take 8 KiB of headers at most.
+const maxItems = 16
+
+// SetHeaders tells of the limits of a decision, each in the style that its
+// policy asks for, and of a refusal when to try again. Limits in shadow, and
+// those that the store did not answer for, are not told of.
+//
+//   - RateLimit-Policy and RateLimit, as draft-ietf-httpapi-ratelimit-headers-10
+//     has them: q requests per w seconds; r are left, and all are back in t
+//     seconds. There is one item for each limit, the one nearest to its end
+//     first, and at most 16. A limit is named by LimitDecision.Title. With a
+//     burst, r can be more than q.
+//   - X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (seconds
+//     from now) of the limit that is nearest to its end.
+//   - Retry-After in seconds, at least 1, when the request was refused and there
+//     is a time at which it can be admitted.
+//
+// All seconds are integers and rounded up: who waits so long has waited long
+// enough, and a window below a second is told as one second.
+func SetHeaders(h http.Header, d tallyman.Decision) {
+	if limits := told(d.Limits, tallyman.HeadersIETF); len(limits) > 0 {
+		setIETF(h, limits[:min(len(limits), maxItems)])
+	}
+	if limits := told(d.Limits, tallyman.HeadersLegacy); len(limits) > 0 {
+		h.Set("X-RateLimit-Limit", number(limits[0].Capacity))
+		h.Set("X-RateLimit-Remaining", number(limits[0].Remaining))
+		h.Set("X-RateLimit-Reset", seconds(limits[0].ResetAfter))
+	}
+	if !d.Allowed && d.RetryAfter > 0 && d.Response.Headers != tallyman.HeadersNone {
+		h.Set("Retry-After", seconds(d.RetryAfter))
+	}
+}
+
+func setIETF(h http.Header, limits []*tallyman.LimitDecision) {
+	var policies, states strings.Builder
+	for i, l := range limits {
+		if i > 0 {
+			policies.WriteString(", ")
+			states.WriteString(", ")
+		}
+		// Titles are names of Kubernetes objects and need no escapes.
+		policies.WriteString(`"` + l.Title + `";q=` + number(l.Requests) + ";w=" + seconds(l.Window))
+		states.WriteString(`"` + l.Title + `";r=` + number(l.Remaining) + ";t=" + seconds(l.ResetAfter))
+	}
+	h.Set("RateLimit-Policy", policies.String())
+	h.Set("RateLimit", states.String())
+}
+
+// told are the limits to be told of in a style, the nearest to its end first.
+func told(all []tallyman.LimitDecision, style tallyman.HeaderStyle) []*tallyman.LimitDecision {
+	var limits []*tallyman.LimitDecision
+	for i := range all {
+		l := &all[i]
+		if l.Counted && !l.Shadow && (l.Headers == style || l.Headers == tallyman.HeadersBoth) {
+			limits = append(limits, l)
+		}
+	}
+	slices.SortStableFunc(limits, nearness)
+	return limits
+}
+
+// nearness orders limits that refuse before those that admit, and then by the
+// share that is left.
+func nearness(a, b *tallyman.LimitDecision) int {
+	if a.Allowed != b.Allowed {
+		if b.Allowed {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Compare(share(a), share(b))
+}
+
+func share(l *tallyman.LimitDecision) float64 {
+	return float64(l.Remaining) / float64(max(1, l.Capacity))
+}
+
+func number(n int64) string { return strconv.FormatInt(n, 10) }
+
+func seconds(d time.Duration) string {
+	return number(int64((d + time.Second - 1) / time.Second))
+}

@@ -1,0 +1,59 @@
+package tallyman
+
+import "time"
+
+// Observer is told what happens, for metrics. A nil function is not called.
+// Functions are called on the request's way: they are quick, and safe for
+// concurrent use. None of them is told anything of a request but the decision.
+type Observer struct {
+	// Decided is told every decision of Admit.
+	Decided func(Decision)
+	// StoreCalled is told how long the store took to answer Admit or Peek, or
+	// to fail.
+	StoreCalled func(took time.Duration, err error)
+	// ExpressionFailed is told of a match, key or cost that could not be
+	// evaluated for a request; the safe side was taken.
+	ExpressionFailed func(policy, limit string)
+	// CounterCorrupt is told that a counter held garbage, and started anew.
+	CounterCorrupt func()
+	// UnitsLost is told that units taken for a request that was then refused
+	// could not be given back. It can happen on a Redis Cluster only.
+	UnitsLost func()
+	// EventIgnored is told of a message on the definitions' channel that no
+	// manager sends.
+	EventIgnored func()
+	// DefinitionsLoaded is told the new state whenever definitions were read
+	// that differ from the ones before.
+	DefinitionsLoaded func(State)
+	// LoadFailed is told that the definitions could not be read.
+	LoadFailed func(error)
+}
+
+// withDefaults fills in functions that do nothing.
+func (o Observer) withDefaults() Observer {
+	if o.Decided == nil {
+		o.Decided = func(Decision) {}
+	}
+	if o.StoreCalled == nil {
+		o.StoreCalled = func(time.Duration, error) {}
+	}
+	if o.ExpressionFailed == nil {
+		o.ExpressionFailed = func(string, string) {}
+	}
+	if o.CounterCorrupt == nil {
+		o.CounterCorrupt = func() {}
+	}
+	if o.UnitsLost == nil {
+		o.UnitsLost = func() {}
+	}
+	if o.EventIgnored == nil {
+		o.EventIgnored = func() {}
+	}
+	if o.DefinitionsLoaded == nil {
+		o.DefinitionsLoaded = func(State) {}
+	}
+	if o.LoadFailed == nil {
+		o.LoadFailed = func(error) {}
+	}
+	return o
+}

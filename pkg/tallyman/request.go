@@ -1,0 +1,70 @@
+package tallyman
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/tallyman-dev/tallyman/internal/match"
+)
+
+// Request is what policies can look at. The body is never read.
+type Request struct {
+	Method string
+	// Host is the authority that the client named, with or without a port.
+	Host string
+	// Path is the escaped path as it was sent, without the query. It is
+	// normalised before it is compared.
+	Path string
+	// RawQuery is the escaped query, without the question mark.
+	RawQuery string
+	// Header has canonical names, as net/http makes them. It is not changed.
+	Header http.Header
+	// RemoteAddr is the direct peer, with or without a port; empty when it is
+	// not known.
+	RemoteAddr string
+	// ClientIP is the client's address. The zero value has it worked out from
+	// RemoteAddr, X-Forwarded-For and Options.TrustedHops.
+	ClientIP netip.Addr
+}
+
+// matchable is the request as the matchers take it.
+func (r *Request) matchable(trustedHops int) *match.Request {
+	ip := r.ClientIP
+	if !ip.IsValid() {
+		ip = match.ClientIP(r.RemoteAddr, r.Header["X-Forwarded-For"], trustedHops)
+	}
+	return &match.Request{
+		Method: r.Method, Host: r.Host, Path: r.Path, RawQuery: r.RawQuery,
+		Header: r.Header, ClientIP: ip,
+	}
+}
+
+// isPreflight recognises a CORS preflight as the Fetch standard defines it.
+// Anyone can send one, but what is sent is then an OPTIONS request, which the
+// application takes for a preflight too.
+func (r *Request) isPreflight() bool {
+	return r.Method == http.MethodOptions &&
+		r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
+}
+
+// isProbe recognises a kubelet's HTTP probe. Its User-Agent can be sent by
+// anyone, so it counts only when it comes straight from one of the sources and
+// by way of no proxy.
+func (r *Request) isProbe(sources []netip.Prefix) bool {
+	if r.Method != http.MethodGet || !strings.HasPrefix(r.Header.Get("User-Agent"), "kube-probe/") {
+		return false
+	}
+	for _, name := range []string{"X-Forwarded-For", "Forwarded", "Via"} {
+		if _, proxied := r.Header[name]; proxied {
+			return false
+		}
+	}
+	peer := match.ClientIP(r.RemoteAddr, nil, 0)
+	for _, source := range sources {
+		if source.Contains(peer) {
+			return true
+		}
+	}
+	return false
+}

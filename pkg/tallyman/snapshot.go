@@ -1,0 +1,171 @@
+package tallyman
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/limiter"
+	"github.com/tallyman-dev/tallyman/internal/match"
+	"github.com/tallyman-dev/tallyman/internal/policy"
+	"github.com/tallyman-dev/tallyman/internal/store"
+)
+
+// maxReason bounds what is said about a rejected definition, in bytes.
+const maxReason = 512
+
+// snapshot is everything that is enforced at one time. It is immutable: a
+// request is decided by one snapshot, whatever is published meanwhile.
+type snapshot struct {
+	revision store.Revision
+	policies []*enforced // by name
+	// rejected are the policies that could not be taken over, with the reason.
+	// Those that were enforced before still are.
+	rejected map[string]string
+}
+
+// enforced is one policy, compiled.
+type enforced struct {
+	definition policy.Definition
+	timeout    time.Duration
+	response   Response
+	rules      []rule
+}
+
+// rule is one limit of an enforced policy.
+type rule struct {
+	policy        *enforced
+	matcher       *match.Limit
+	limit         limiter.Limit
+	keyBase       string
+	denyOnFailure bool
+	// template is the limit's decision without the answer, and qualified its
+	// title when there is more than one policy.
+	template  LimitDecision
+	qualified string
+}
+
+// compile prepares a definition whose spec has its defaults and is valid.
+func compile(d policy.Definition, prefix string) (*enforced, error) {
+	if err := checkNames(&d); err != nil {
+		return nil, err
+	}
+	compiled, err := match.Compile(&d.Spec)
+	if err != nil {
+		return nil, err
+	}
+	e := &enforced{
+		definition: d,
+		timeout:    time.Duration(d.Spec.StoreTimeout),
+		response: Response{
+			StatusCode:  int(d.Spec.Response.StatusCode),
+			Body:        d.Spec.Response.Body,
+			ContentType: d.Spec.Response.ContentType,
+			Headers:     HeaderStyle(d.Spec.Response.Headers),
+		},
+		rules: make([]rule, len(compiled.Limits)),
+	}
+	for i, matcher := range compiled.Limits {
+		e.rules[i] = e.rule(matcher, &d.Spec.Limits[i], prefix)
+	}
+	return e, nil
+}
+
+// checkNames holds the names to what is safe in keys, headers and metrics. It is
+// what Kubernetes allows, but for the places of dashes and dots.
+func checkNames(d *policy.Definition) error {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789-."
+	for _, name := range []string{d.Namespace, d.Name} {
+		if name == "" || len(name) > 253 || strings.Trim(name, letters) != "" {
+			return fmt.Errorf("%.80q is not a name: write at most 253 lower-case letters, digits, dashes and dots", name)
+		}
+	}
+	return nil
+}
+
+func (e *enforced) rule(matcher *match.Limit, l *policy.Limit, prefix string) rule {
+	d := &e.definition
+	capacity := *l.Requests
+	if l.Algorithm == policy.TokenBucket && l.Burst != nil && capacity > 0 {
+		capacity = *l.Burst
+	}
+	limit := limiter.Limit{
+		Algorithm: l.Algorithm, Requests: *l.Requests, Window: time.Duration(l.Window),
+		Burst: max(1, capacity), // a limit of 0 requests needs no bucket to refuse
+	}
+	return rule{
+		policy:        e,
+		matcher:       matcher,
+		limit:         limit,
+		keyBase:       limiter.KeyBase(prefix, d.Namespace, d.Name, l.Name, limit),
+		denyOnFailure: l.FailurePolicy == policy.FailureDeny,
+		qualified:     d.Name + "/" + l.Name,
+		template: LimitDecision{
+			Policy: d.Name, Limit: l.Name, Title: l.Name,
+			Requests: limit.Requests, Capacity: capacity, Window: limit.Window,
+			Shadow: d.Spec.Enforcement == policy.Shadow, Headers: e.response.Headers,
+		},
+	}
+}
+
+// next is the snapshot that follows when a store says this. A policy that the
+// store does not have is gone; one that it has and that cannot be read or
+// compiled stays as it was last enforced.
+func (s *snapshot) next(from store.Snapshot, labels map[string]string, prefix string) *snapshot {
+	n := &snapshot{revision: from.Revision, rejected: map[string]string{}}
+	for _, d := range from.Definitions {
+		if !d.Selects(labels) {
+			continue
+		}
+		e, err := s.take(d, prefix)
+		if err != nil {
+			n.reject(d.Name, err, s)
+			continue
+		}
+		n.policies = append(n.policies, e)
+	}
+	for _, r := range from.Rejected {
+		n.reject(r.Name, r.Err, s)
+	}
+	slices.SortFunc(n.policies, func(a, b *enforced) int {
+		return strings.Compare(a.definition.Name, b.definition.Name)
+	})
+	return n
+}
+
+// take compiles a definition, unless it is the one that is enforced already.
+func (s *snapshot) take(d policy.Definition, prefix string) (*enforced, error) {
+	if e := s.find(d.Name); e != nil && e.definition.Hash == d.Hash {
+		return e, nil
+	}
+	return compile(d, prefix)
+}
+
+// reject notes why a policy cannot be taken over, and keeps its last good
+// version, if there is one.
+func (s *snapshot) reject(name string, reason error, last *snapshot) {
+	s.rejected[name] = fmt.Sprintf("%.*s", maxReason, strings.ToValidUTF8(reason.Error(), "?"))
+	if e := last.find(name); e != nil {
+		s.policies = append(s.policies, e)
+	}
+}
+
+// find returns the policy of a name, or nil.
+func (s *snapshot) find(name string) *enforced {
+	for _, e := range s.policies {
+		if e.definition.Name == name {
+			return e
+		}
+	}
+	return nil
+}
+
+// generations are the policies that are enforced, as a heartbeat has them.
+func (s *snapshot) generations() map[string]int64 {
+	g := make(map[string]int64, len(s.policies))
+	for _, e := range s.policies {
+		g[e.definition.Name] = e.definition.Generation
+	}
+	return g
+}

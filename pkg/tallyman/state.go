@@ -1,0 +1,65 @@
+package tallyman
+
+import (
+	"encoding/json"
+	"maps"
+	"time"
+)
+
+// State is what a limiter enforces at one time. Its JSON is for people and
+// tools that look into a running enforcer.
+type State struct {
+	Ready bool `json:"ready"`
+	// Revision of the definitions, "epoch-number"; empty with a policy file and
+	// as long as none was published.
+	Revision string `json:"revision,omitempty"`
+	// LoadedAt is the time of the last read that succeeded.
+	LoadedAt time.Time `json:"loadedAt,omitzero"`
+	// Policies in force, by name.
+	Policies []PolicyState `json:"policies"`
+	// Rejected are the policies whose newest definition could not be taken
+	// over, with the reason. Those that are in Policies as well are enforced
+	// as they last were.
+	Rejected map[string]string `json:"rejected,omitempty"`
+}
+
+// PolicyState is one policy in force.
+type PolicyState struct {
+	Namespace  string `json:"namespace"`
+	Name       string `json:"name"`
+	Generation int64  `json:"generation"`
+	// Spec is the policy's, with its defaults, and has the JSON of a
+	// RateLimitPolicy's spec.
+	Spec json.RawMessage `json:"spec"`
+}
+
+// LoadedAt is the time at which the definitions were last read; zero before the
+// first time.
+func (l *Limiter) LoadedAt() time.Time { return l.loadedAt() }
+
+// State tells what is enforced now.
+func (l *Limiter) State() State {
+	s := l.current.Load()
+	state := State{
+		Ready:    l.IsReady(),
+		LoadedAt: l.LoadedAt(),
+		Policies: make([]PolicyState, len(s.policies)),
+		Rejected: maps.Clone(s.rejected),
+	}
+	if !s.revision.IsZero() {
+		state.Revision = s.revision.String()
+	}
+	for i, e := range s.policies {
+		state.Policies[i] = e.state()
+	}
+	return state
+}
+
+func (e *enforced) state() PolicyState {
+	d := &e.definition
+	spec, err := json.Marshal(d.Spec)
+	if err != nil {
+		spec = nil // not possible: it came from JSON
+	}
+	return PolicyState{Namespace: d.Namespace, Name: d.Name, Generation: d.Generation, Spec: spec}
+}
