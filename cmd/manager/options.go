@@ -1,0 +1,74 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/tallyman-dev/tallyman/internal/controller"
+	"github.com/tallyman-dev/tallyman/internal/store"
+)
+
+// options are what the flags and the environment say.
+type options struct {
+	storeURL, storeFile, prefix string
+	metricsAddress              string
+	metricsSecure               bool
+	healthAddress               string
+	leaderElect                 bool
+	resync                      time.Duration
+	log                         zap.Options
+}
+
+func parse() (options, error) {
+	var o options
+	showVersion := flag.Bool("version", false, "print the version and exit")
+	flag.StringVar(&o.storeURL, "store", "", "`URL` of the Redis: redis://, rediss://, unix://, redis+cluster:// or redis+sentinel:// "+
+		"(env TALLYMAN_STORE; credentials also from TALLYMAN_STORE_USERNAME and TALLYMAN_STORE_PASSWORD)")
+	flag.StringVar(&o.storeFile, "store-file", "", "read the URL from this `file`, such as a mounted Secret")
+	flag.StringVar(&o.prefix, "prefix", store.DefaultPrefix, "`prefix` of all keys in Redis; one Redis can serve several clusters")
+	flag.StringVar(&o.metricsAddress, "metrics-bind-address", "127.0.0.1:8080", "`address` of /metrics; 0 turns it off")
+	flag.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve metrics over HTTPS, to those whom the API server authorizes")
+	flag.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 turns it off")
+	flag.BoolVar(&o.leaderElect, "leader-elect", false, "be one of several managers, of which one is active")
+	flag.DurationVar(&o.resync, "resync", controller.DefaultResync, "how `often` a namespace is looked at when nothing happens")
+	o.log.BindFlags(flag.CommandLine)
+	flag.Parse()
+	if *showVersion {
+		fmt.Println("manager", version())
+		os.Exit(0)
+	}
+	if flag.NArg() > 0 {
+		return o, fmt.Errorf("there is an argument that belongs to no flag: %q (see --help)", flag.Arg(0))
+	}
+	return o, o.complete()
+}
+
+// complete takes the store's URL from where it is.
+func (o *options) complete() error {
+	if o.storeFile != "" {
+		if o.storeURL != "" {
+			return errors.New("--store and --store-file say both where the store is: give one of them")
+		}
+		text, err := os.ReadFile(o.storeFile)
+		if err != nil {
+			return fmt.Errorf("--store-file: %w", err)
+		}
+		o.storeURL = strings.TrimSpace(string(text))
+	}
+	o.storeURL = cmp.Or(o.storeURL, os.Getenv("TALLYMAN_STORE"))
+	switch {
+	case o.storeURL == "":
+		return errors.New("--store is missing: give the URL of a Redis, such as redis://redis:6379 (or TALLYMAN_STORE, or --store-file)")
+	case o.resync < time.Second:
+		return errors.New("--resync must be 1s or more")
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,116 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/tallyman-dev/tallyman/api/v1alpha1"
+	"github.com/tallyman-dev/tallyman/internal/compile"
+	"github.com/tallyman-dev/tallyman/internal/policy"
+	"github.com/tallyman-dev/tallyman/internal/store"
+)
+
+// Namespace is what is reconciled: the policies of a namespace are published
+// together, so that no reader sees half of an edit.
+type Namespace string
+
+// Store is where definitions are published. store.Store is one.
+type Store interface {
+	Ping(ctx context.Context) error
+	LoadScripts(ctx context.Context, scripts []*redis.Script) error
+	Publish(ctx context.Context, namespace string, definitions []policy.Definition) (store.Publication, error)
+	Enforcers(ctx context.Context, namespace string) ([]store.Enforcer, error)
+	Namespaces(ctx context.Context) ([]string, error)
+}
+
+const (
+	// DefaultResync is how often a namespace in which all is well is looked at:
+	// a store that was flushed or replaced is whole again after that.
+	DefaultResync = 15 * time.Second
+	// soon is when a namespace in which something is amiss is looked at again.
+	soon = 2 * time.Second
+	// jitter keeps namespaces from coming all at once.
+	jitter = 0.1
+)
+
+// reconciler reconciles namespaces. Its cache is the only state that it has.
+type reconciler struct {
+	client.Client
+	store   Store
+	scripts []*redis.Script
+	events  events.EventRecorder
+	resync  time.Duration
+	metrics *metrics
+}
+
+var _ reconcile.TypedReconciler[Namespace] = (*reconciler)(nil)
+
+// Reconcile publishes the policies of a namespace and writes down in their
+// statuses what has become of them.
+func (r *reconciler) Reconcile(ctx context.Context, ns Namespace) (ctrl.Result, error) {
+	policies, err := r.policies(ctx, ns)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	targets, err := r.targets(ctx, ns, policies)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	verdicts := compile.Namespace(policies, targets)
+	facts := r.publish(ctx, ns, verdicts)
+	if facts.Pods, err = r.pods(ctx, ns, policies); err != nil {
+		return ctrl.Result{}, err
+	}
+	allWell, err := r.writeStatuses(ctx, policies, verdicts, facts)
+	return ctrl.Result{RequeueAfter: r.next(len(policies), allWell && facts.Fault == nil)}, err
+}
+
+// policies are those of the namespace that are not being deleted, by name.
+// Whether somebody's finalizer still holds a policy that its owner has deleted
+// is not our business: its enforcement ends with the request to delete it.
+func (r *reconciler) policies(ctx context.Context, ns Namespace) ([]v1alpha1.RateLimitPolicy, error) {
+	var list v1alpha1.RateLimitPolicyList
+	if err := r.List(ctx, &list, client.InNamespace(string(ns))); err != nil {
+		return nil, fmt.Errorf("list policies of namespace %q: %w", ns, err)
+	}
+	return slices.DeleteFunc(list.Items, func(p v1alpha1.RateLimitPolicy) bool {
+		return !p.DeletionTimestamp.IsZero()
+	}), nil
+}
+
+// next is how long a namespace can wait. One without policies need not be looked
+// at again, unless the store has not heard of it.
+func (r *reconciler) next(policies int, allWell bool) time.Duration {
+	switch {
+	case !allWell:
+		return wait.Jitter(soon, jitter)
+	case policies == 0:
+		return 0
+	default:
+		return wait.Jitter(r.resync, jitter)
+	}
+}
+
+// selectorOf has the selector's JSON and meaning without Kubernetes' types.
+func selectorOf(s *metav1.LabelSelector) *policy.Selector {
+	if s == nil {
+		return nil
+	}
+	out := &policy.Selector{MatchLabels: s.MatchLabels}
+	for _, e := range s.MatchExpressions {
+		out.MatchExpressions = append(out.MatchExpressions, policy.Requirement{
+			Key: e.Key, Operator: policy.SelectorOperator(e.Operator), Values: e.Values,
+		})
+	}
+	return out
+}

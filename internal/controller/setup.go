@@ -1,0 +1,146 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/tallyman-dev/tallyman/api/v1alpha1"
+)
+
+// Alphabetical, so that none is missing or there twice.
+//
+// +kubebuilder:rbac:groups="",resources=pods;services,verbs=get;list;watch
+// +kubebuilder:rbac:groups=apps,resources=daemonsets;deployments;statefulsets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups=tallyman.dev,resources=ratelimitpolicies,verbs=get;list;watch
+// +kubebuilder:rbac:groups=tallyman.dev,resources=ratelimitpolicies/status,verbs=get;patch;update
+
+// Options are what the controller needs besides a manager.
+type Options struct {
+	Store Store
+	// Scripts that the store's nodes are to know.
+	Scripts []*redis.Script
+	// Resync is how often a namespace in which all is well is looked at;
+	// DefaultResync if zero.
+	Resync time.Duration
+	// Registry of the metrics.
+	Registry prometheus.Registerer
+}
+
+// concurrency is the number of namespaces that are reconciled at a time. Most of
+// a reconcile is waiting for the store.
+const concurrency = 8
+
+// Setup adds the controller and its sweep to a manager, whose cache should have
+// CacheOptions.
+func Setup(mgr ctrl.Manager, o Options) error {
+	m := newMetrics()
+	for _, c := range []prometheus.Collector{m.storeUp, m.publishes, conditionCollector{mgr.GetClient()}} {
+		if err := o.Registry.Register(c); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	if o.Resync == 0 {
+		o.Resync = DefaultResync
+	}
+	orphans := make(chan event.TypedGenericEvent[Namespace])
+	r := &reconciler{
+		Client: mgr.GetClient(), store: o.Store, scripts: o.Scripts,
+		events: mgr.GetEventRecorder("tallyman"), resync: o.Resync, metrics: m,
+	}
+	if err := build(mgr, r, orphans); err != nil {
+		return fmt.Errorf("build the controller: %w", err)
+	}
+	return mgr.Add(&sweeper{client: mgr.GetClient(), store: o.Store, metrics: m, orphans: orphans})
+}
+
+func build(mgr ctrl.Manager, r *reconciler, orphans <-chan event.TypedGenericEvent[Namespace]) error {
+	b := builder.TypedControllerManagedBy[Namespace](mgr).
+		Named("ratelimitpolicy").
+		Watches(&v1alpha1.RateLimitPolicy{}, handler.TypedEnqueueRequestsFromMapFunc(namespaceOf),
+			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, deletionBegan))).
+		Watches(&corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.namespaceWithPolicies),
+			builder.WithPredicates(podChanged)).
+		WatchesRawSource(source.TypedChannel(orphans, enqueueOrphan)).
+		WithOptions(controller.TypedOptions[Namespace]{MaxConcurrentReconciles: concurrency})
+	for _, newTarget := range targetKinds {
+		b = b.Watches(newTarget(), handler.TypedEnqueueRequestsFromMapFunc(r.namespaceWithPolicies),
+			builder.WithPredicates(selectorChanged))
+	}
+	return b.Complete(r)
+}
+
+func namespaceOf(_ context.Context, o client.Object) []Namespace {
+	return []Namespace{Namespace(o.GetNamespace())}
+}
+
+// namespaceWithPolicies is an object's namespace, if that has any policy.
+func (r *reconciler) namespaceWithPolicies(ctx context.Context, o client.Object) []Namespace {
+	var list v1alpha1.RateLimitPolicyList
+	if err := r.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.Limit(1)); err != nil {
+		log.FromContext(ctx).Error(err, "Could not list policies", "namespace", o.GetNamespace())
+	} else if len(list.Items) == 0 {
+		return nil
+	}
+	return namespaceOf(ctx, o)
+}
+
+var enqueueOrphan = handler.TypedEnqueueRequestsFromMapFunc(
+	func(_ context.Context, ns Namespace) []Namespace { return []Namespace{ns} })
+
+// deletionBegan lets through a policy whose deletion a finalizer holds up.
+var deletionBegan = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetDeletionTimestamp().IsZero() && !e.ObjectNew.GetDeletionTimestamp().IsZero()
+}}
+
+// podChanged leaves out the many updates of a pod's status.
+var podChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, isPod := e.ObjectOld.(*corev1.Pod)
+	after, isPodToo := e.ObjectNew.(*corev1.Pod)
+	return !isPod || !isPodToo || isLive(before) != isLive(after) || !maps.Equal(before.Labels, after.Labels)
+}}
+
+// selectorChanged leaves out the updates of a target that choose the same pods.
+var selectorChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return !equality.Semantic.DeepEqual(podSelector(e.ObjectOld), podSelector(e.ObjectNew))
+}}
+
+// CacheOptions keep in memory only what the controller looks at.
+func CacheOptions() cache.Options {
+	strip := func(o any) (any, error) {
+		switch o := o.(type) {
+		case *corev1.Pod:
+			o.Spec, o.Status = corev1.PodSpec{}, corev1.PodStatus{Phase: o.Status.Phase}
+		case *appsv1.Deployment:
+			o.Spec, o.Status = appsv1.DeploymentSpec{Selector: o.Spec.Selector}, appsv1.DeploymentStatus{}
+		case *appsv1.StatefulSet:
+			o.Spec, o.Status = appsv1.StatefulSetSpec{Selector: o.Spec.Selector}, appsv1.StatefulSetStatus{}
+		case *appsv1.DaemonSet:
+			o.Spec, o.Status = appsv1.DaemonSetSpec{Selector: o.Spec.Selector}, appsv1.DaemonSetStatus{}
+		}
+		if o, ok := o.(client.Object); ok {
+			o.SetAnnotations(nil)
+			o.SetManagedFields(nil)
+		}
+		return o, nil
+	}
+	return cache.Options{DefaultTransform: strip}
+}
