@@ -21,7 +21,7 @@ type Match struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:MaxItems=8
 	Headers []HeaderMatch `json:"headers,omitempty"`
 
 	// expression is a CEL expression that must be true.
@@ -42,8 +42,7 @@ type Method string
 // PathMatch is a condition on the path.
 //
 // +kubebuilder:validation:XValidation:rule="self.type == 'RegularExpression' || self.value.startsWith('/')",fieldPath=".value",message="must start with /, such as /v1/orders"
-// +kubebuilder:validation:XValidation:rule="self.type == 'RegularExpression' || !self.value.matches('//|/[.][.]?(/|$)')",fieldPath=".value",message="must not have empty, . or .. segments: requests' paths are compared without them"
-// +kubebuilder:validation:XValidation:rule="self.type != 'Template' || self.value.matches('^[^{}]*(/[{][A-Za-z_][A-Za-z0-9_]*[}](/[^{}]*)?)*$')",fieldPath=".value",message="must have braces only around the name of a whole segment, such as /v1/users/{id}"
+// +kubebuilder:validation:XValidation:rule="self.type != 'Template' || self.value.matches('^[^{}]*(/[{][^{}/]+[}](/[^{}]*)?)*$')",fieldPath=".value",message="must have braces only around the name of a whole segment, such as /v1/users/{id}"
 type PathMatch struct {
 	// type says how `value` is compared.
 	// `Exact` is the whole path. `Prefix` is whole segments from the start:

@@ -66,6 +66,7 @@ type RateLimitPolicySpec struct {
 	// `targetRefs` and `selector` is set.
 	// Example: `{matchLabels: {app: orders}}`.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn', 'Exists', 'DoesNotExist'] && (e.operator in ['In', 'NotIn']) == (has(e.values) && size(e.values) > 0))",message="each of `matchExpressions` must have an operator of In, NotIn, Exists or DoesNotExist, and `values` with In and NotIn only"
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 
 	// enforcement says whether requests over a limit are refused.

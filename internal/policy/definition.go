@@ -1,13 +1,11 @@
 package policy
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 )
 
 // Schema is the version of the Definition's JSON. It is raised when an older
@@ -64,11 +62,11 @@ func DecodeDefinition(data []byte) (Definition, error) {
 	if len(data) > MaxDefinitionSize {
 		return d, fmt.Errorf("definition has %d bytes, more than the %d allowed", len(data), MaxDefinitionSize)
 	}
+	if err := checkSchema(data); err != nil {
+		return d, err
+	}
 	if err := decodeStrict(data, &d); err != nil {
 		return d, fmt.Errorf("decode definition: %w", err)
-	}
-	if d.Schema != Schema {
-		return d, fmt.Errorf("definition has schema %d, this version reads %d", d.Schema, Schema)
 	}
 	hash, err := d.checksum()
 	if err != nil {
@@ -82,6 +80,21 @@ func DecodeDefinition(data []byte) (Definition, error) {
 		return d, fmt.Errorf("definition is invalid: %w", err)
 	}
 	return d, nil
+}
+
+// checkSchema comes first: a newer definition may well have unknown fields, and
+// what is wrong then is the version.
+func checkSchema(data []byte) error {
+	var head struct {
+		Schema int `json:"schema"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return fmt.Errorf("decode definition: %w", err)
+	}
+	if head.Schema != Schema {
+		return fmt.Errorf("definition has schema %d, this version reads %d", head.Schema, Schema)
+	}
+	return nil
 }
 
 // checksum is over everything but the hash itself: 128 bits of SHA-256.
@@ -104,17 +117,4 @@ func DecodeSpec(data []byte) (Spec, error) {
 	}
 	s.Default()
 	return s, s.Validate().orNil()
-}
-
-// decodeStrict refuses unknown fields and trailing data.
-func decodeStrict(data []byte, into any) error {
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
-		return err
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("unexpected data after the JSON document")
-	}
-	return nil
 }

@@ -18,7 +18,7 @@ var durationPattern = regexp.MustCompile(`^([0-9]{1,5}(h|m|s|ms)){1,4}$`)
 // ParseDuration reads a GEP-2257 duration.
 func ParseDuration(s string) (Duration, error) {
 	if !durationPattern.MatchString(s) {
-		return 0, fmt.Errorf("%q is not a duration: write up to four numbers with a unit of h, m, s or ms, such as 1m30s or 500ms (a day is 24h)", s)
+		return 0, fmt.Errorf("%q is not a duration: write up to four numbers with a unit of h, m, s or ms, such as 1m30s or 500ms (a day is 24h)", shorten(s))
 	}
 	d, err := time.ParseDuration(s)
 	return Duration(d), err

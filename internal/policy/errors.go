@@ -7,23 +7,30 @@ import (
 
 // FieldError is one fault of a spec.
 type FieldError struct {
-	// Path of the field below spec, such as limits[0].window.
+	// Path of the field below spec, such as limits[0].window; empty for spec
+	// itself.
 	Path string
 	// Message says what is wrong and what to write instead.
 	Message string
 }
 
-func (e FieldError) Error() string { return "spec." + e.Path + ": " + e.Message }
+func (e FieldError) Error() string { return join("spec", e.Path) + ": " + e.Message }
 
 // Errors is every fault found, in the order of the spec.
 type Errors []FieldError
 
+// maxShownErrors bounds a message that ends in logs and in conditions.
+const maxShownErrors = 16
+
 func (e Errors) Error() string {
-	all := make([]string, len(e))
-	for i, err := range e {
-		all[i] = err.Error()
+	shown := make([]string, min(len(e), maxShownErrors))
+	for i := range shown {
+		shown[i] = e[i].Error()
 	}
-	return strings.Join(all, "; ")
+	if more := len(e) - len(shown); more > 0 {
+		shown = append(shown, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(shown, "; ")
 }
 
 // Add appends a fault.

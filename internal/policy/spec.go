@@ -1,5 +1,7 @@
 package policy
 
+import "time"
+
 // Bounds of what a policy may hold. They are those of the CRD's schema, held
 // here again for files and for definitions that come from Redis.
 const (
@@ -10,17 +12,34 @@ const (
 	// request: 100,000 entries are about 10 MB of Redis memory per key.
 	MaxSlidingLogRequests = 100_000
 
-	MaxLimits           = 64
-	MaxTargetRefs       = 16
-	MaxMatches          = 16
-	MaxMethods          = 16
-	MaxHeaders          = 16
-	MaxKeyParts         = 8
+	MinDuration     = Duration(time.Millisecond)
+	MaxWindow       = Duration(366 * 24 * time.Hour)
+	MaxStoreTimeout = Duration(10 * time.Second)
+	// MaxFillTime is the time to fill a TokenBucket that the limiter cannot
+	// count to any more: 2^52 µs, 142 years.
+	MaxFillTime = 1 << 52 * time.Microsecond
+
+	MinStatusCode = 400
+	MaxStatusCode = 599
+
+	MaxLimits     = 64
+	MaxTargetRefs = 16
+	MaxMatches    = 16
+	MaxMethods    = 16
+	MaxHeaders    = 8
+	MaxKeyParts   = 8
+
+	// Lengths are in characters.
+	MaxTargetName       = 253
+	MaxLimitName        = 63
 	MaxExpressionLength = 1024
 	MaxPathLength       = 1024
+	MaxMethodLength     = 32
 	MaxHeaderName       = 256
 	MaxHeaderValue      = 1024
+	MaxParameterName    = 256
 	MaxBodyLength       = 4096
+	MaxContentType      = 256
 )
 
 // Spec is what a RateLimitPolicy asks for.

@@ -1,6 +1,204 @@
 package policy
 
-// Validate returns every fault of a spec after Default.
+import (
+	"fmt"
+	"math/bits"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// The forms of names. The CRD's schema has the same expressions.
+var (
+	limitNameForm   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+	contentTypeForm = regexp.MustCompile(`^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+( *;[ -~]*)?$`)
+)
+
+// Validate returns every fault of a spec after Default, in the order of the
+// spec. It holds files and definitions from the store to the rules that the
+// CRD's schema holds objects to, and to those that no schema can state. What
+// has a language of its own, CEL and regular expressions, is compiled and
+// checked by internal/match.
 func (s *Spec) Validate() Errors {
-	return nil
+	var errs Errors
+	s.validateTargets(&errs)
+	checkEnum(&errs, "enforcement", s.Enforcement, Enforce, Shadow)
+	s.validateLimits(&errs)
+	checkDuration(&errs, "storeTimeout", s.StoreTimeout, MaxStoreTimeout, "10s")
+	s.Response.validate(&errs, "response")
+	return errs
+}
+
+func (s *Spec) validateTargets(errs *Errors) {
+	if (s.TargetRefs == nil) == (s.Selector == nil) {
+		errs.Add("", "exactly one of targetRefs and selector must be set: "+
+			"name workloads in targetRefs, or choose pods by label with selector")
+	}
+	if s.TargetRefs != nil {
+		checkCount(errs, "targetRefs", len(s.TargetRefs), 1, MaxTargetRefs)
+	}
+	seen := make(map[TargetRef]bool)
+	for i, ref := range s.TargetRefs {
+		path := fmt.Sprintf("targetRefs[%d]", i)
+		checkEnum(errs, path+".kind", ref.Kind, "Deployment", "StatefulSet", "DaemonSet", "Service")
+		checkText(errs, path+".name", ref.Name, 1, MaxTargetName)
+		if seen[ref] {
+			errs.Add(path, "%s %s is there twice: remove one", ref.Kind, shorten(ref.Name))
+		}
+		seen[ref] = true
+	}
+	if s.Selector != nil {
+		s.Selector.validate(errs, "selector")
+	}
+}
+
+func (s *Selector) validate(errs *Errors, path string) {
+	for i, r := range s.MatchExpressions {
+		path := fmt.Sprintf("%s.matchExpressions[%d]", path, i)
+		checkText(errs, path+".key", r.Key, 1, 317) // prefix/name: 253 + 1 + 63
+		checkEnum(errs, path+".operator", r.Operator, OpIn, OpNotIn, OpExists, OpDoesNotExist)
+		takesValues := r.Operator == OpIn || r.Operator == OpNotIn
+		if takesValues != (len(r.Values) > 0) {
+			errs.Add(path+".values", "must be set with In and NotIn, and with no other operator")
+		}
+	}
+}
+
+func (s *Spec) validateLimits(errs *Errors) {
+	checkCount(errs, "limits", len(s.Limits), 1, MaxLimits)
+	seen := make(map[string]bool)
+	for i := range s.Limits {
+		l, path := &s.Limits[i], fmt.Sprintf("limits[%d]", i)
+		l.validate(errs, path)
+		if seen[l.Name] {
+			errs.Add(path+".name", "another limit is named %q: give each its own name", shorten(l.Name))
+		}
+		seen[l.Name] = true
+	}
+}
+
+func (l *Limit) validate(errs *Errors, path string) {
+	checkText(errs, path+".name", l.Name, 1, MaxLimitName)
+	if l.Name != "" && !limitNameForm.MatchString(l.Name) {
+		errs.Add(path+".name", "must consist of letters, digits, -, _ and . with a letter or digit at both ends, such as per-client")
+	}
+	l.validateRate(errs, path)
+	checkMatches(errs, path+".match", l.Match)
+	checkMatches(errs, path+".except", l.Except)
+	checkCount(errs, path+".key", len(l.Key), 0, MaxKeyParts)
+	for i := range l.Key {
+		l.Key[i].validate(errs, fmt.Sprintf("%s.key[%d]", path, i))
+	}
+	checkEnum(errs, path+".onMissingKey", l.OnMissingKey, MissingShare, MissingSkip, MissingDeny)
+	if l.Cost != nil {
+		l.Cost.validate(errs, path+".cost")
+	}
+	checkEnum(errs, path+".failurePolicy", l.FailurePolicy, FailureAllow, FailureDeny)
+}
+
+// validateRate checks what the algorithm counts with.
+func (l *Limit) validateRate(errs *Errors, path string) {
+	if l.Requests == nil {
+		errs.Add(path+".requests", "must be set: how many requests are admitted per window, such as 100 (0 refuses all)")
+	} else {
+		checkInteger(errs, path+".requests", *l.Requests, 0, MaxInteger)
+	}
+	checkDuration(errs, path+".window", l.Window, MaxWindow, "8784h (366 days)")
+	checkEnum(errs, path+".algorithm", l.Algorithm, FixedWindow, SlidingWindow, SlidingLog, TokenBucket)
+	if l.Algorithm == SlidingLog && l.Requests != nil && *l.Requests > MaxSlidingLogRequests {
+		errs.Add(path+".requests", "must be at most %d with SlidingLog, which stores every request: lower it, or choose SlidingWindow",
+			MaxSlidingLogRequests)
+	}
+	if l.Burst != nil {
+		l.validateBurst(errs, path+".burst")
+	}
+}
+
+func (l *Limit) validateBurst(errs *Errors, path string) {
+	checkInteger(errs, path, *l.Burst, 1, MaxInteger)
+	switch {
+	case l.Algorithm != TokenBucket:
+		errs.Add(path, "only a TokenBucket has a burst: set algorithm to TokenBucket, or remove burst")
+	case l.fillsTooSlowly():
+		errs.Add(path, "is so large that the bucket would take more than 142 years to fill: lower burst or window, or raise requests")
+	}
+}
+
+// fillsTooSlowly says whether burst ÷ requests × window is MaxFillTime or more.
+// The product needs more than 64 bits.
+func (l *Limit) fillsTooSlowly() bool {
+	if l.Requests == nil || *l.Requests <= 0 || *l.Burst <= 0 || l.Window <= 0 {
+		return false
+	}
+	high, low := bits.Mul64(uint64(*l.Burst), uint64(time.Duration(l.Window).Microseconds()))
+	if high >= uint64(*l.Requests) { // the quotient has more than 64 bits
+		return true
+	}
+	microseconds, _ := bits.Div64(high, low, uint64(*l.Requests))
+	return microseconds >= uint64(MaxFillTime.Microseconds())
+}
+
+func (c *Cost) validate(errs *Errors, path string) {
+	if (c.Requests == nil) == (c.Expression == "") {
+		errs.Add(path, "must have exactly one of requests and expression")
+	}
+	if c.Requests != nil {
+		checkInteger(errs, path+".requests", *c.Requests, 0, MaxInteger)
+	}
+	checkText(errs, path+".expression", c.Expression, 0, MaxExpressionLength)
+}
+
+func (r *Response) validate(errs *Errors, path string) {
+	checkInteger(errs, path+".statusCode", int64(r.StatusCode), MinStatusCode, MaxStatusCode)
+	checkText(errs, path+".body", r.Body, 0, MaxBodyLength)
+	checkText(errs, path+".contentType", r.ContentType, 0, MaxContentType)
+	switch {
+	case r.ContentType == "":
+	case r.Body == "":
+		errs.Add(path+".contentType", "contentType describes body: set body too, or remove contentType")
+	case !contentTypeForm.MatchString(r.ContentType):
+		errs.Add(path+".contentType", "must be a media type, such as application/json or text/plain; charset=utf-8")
+	}
+	checkEnum(errs, path+".headers", r.Headers, HeadersIETF, HeadersLegacy, HeadersBoth, HeadersNone)
+}
+
+func checkDuration(errs *Errors, path string, d, most Duration, mostText string) {
+	if d < MinDuration || d > most {
+		errs.Add(path, "must be between 1ms and %s", mostText)
+	}
+}
+
+func checkInteger(errs *Errors, path string, n, least, most int64) {
+	if n < least || n > most {
+		errs.Add(path, "must be between %d and %d, not %d", least, most, n)
+	}
+}
+
+func checkCount(errs *Errors, path string, n, least, most int) {
+	if n < least || n > most {
+		errs.Add(path, "must have %d to %d entries, not %d", least, most, n)
+	}
+}
+
+// checkText bounds a text's length, in characters as the API server counts.
+func checkText(errs *Errors, path, text string, least, most int) {
+	switch n := utf8.RuneCountInString(text); {
+	case n < least:
+		errs.Add(path, "must be set")
+	case n > most:
+		errs.Add(path, "must have at most %d characters, not %d", most, n)
+	}
+}
+
+func checkEnum[T ~string](errs *Errors, path string, value T, known ...T) {
+	if slices.Contains(known, value) {
+		return
+	}
+	names := make([]string, len(known))
+	for i, k := range known {
+		names[i] = string(k)
+	}
+	errs.Add(path, "%q is unknown: write one of %s", shorten(string(value)), strings.Join(names, ", "))
 }

@@ -1,0 +1,205 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// decodeStrict reads one JSON document into a struct of this package. Other
+// than encoding/json it refuses unknown fields, names in another case and zeros
+// written where leaving out means a default, and its Errors name every fault's
+// path, list index included, relative to the document.
+func decodeStrict(data []byte, into any) error {
+	document, err := parse(data)
+	if err != nil {
+		return err
+	}
+	var s shape
+	s.check("", document, reflect.TypeOf(into).Elem())
+	if len(s.faults) > 0 {
+		return s.faults
+	}
+	return json.Unmarshal(data, into)
+}
+
+func parse(data []byte) (any, error) {
+	var document any
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	if err := dec.Decode(&document); err != nil {
+		return nil, fmt.Errorf("not a JSON document: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("unexpected data after the JSON document")
+	}
+	return document, nil
+}
+
+// shape collects where a document does not have the shape of a Go type.
+type shape struct{ faults Errors }
+
+var durationType = reflect.TypeFor[Duration]()
+
+// check compares a value with the type it will be decoded into. It knows the
+// kinds of types that this package's structs are made of. A null is a value
+// left out.
+func (s *shape) check(path string, value any, t reflect.Type) {
+	if value == nil {
+		return
+	}
+	switch {
+	case t == durationType:
+		s.checkDuration(path, value)
+	case t.Kind() == reflect.Pointer:
+		s.check(path, value, t.Elem())
+	case t.Kind() == reflect.Struct:
+		s.checkObject(path, value, t)
+	case t.Kind() == reflect.Map:
+		s.checkMap(path, value, t.Elem())
+	case t.Kind() == reflect.Slice:
+		s.checkList(path, value, t.Elem())
+	case t.Kind() == reflect.String:
+		if _, ok := value.(string); !ok {
+			s.faults.Add(path, "must be a string, not %s", describe(value))
+		}
+	default:
+		s.checkInteger(path, value, t.Bits())
+	}
+}
+
+func (s *shape) checkObject(path string, value any, t reflect.Type) {
+	object, ok := value.(map[string]any)
+	if !ok {
+		s.faults.Add(path, "must be an object, not %s", describe(value))
+		return
+	}
+	known := make(map[string]bool, t.NumField())
+	for field := range t.Fields() {
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		known[name] = true
+		inner, optional := join(path, name), strings.Contains(options, "omitempty")
+		if v := object[name]; optional && isZero(v, field.Type) {
+			s.faults.Add(inner, "must not be %s: give it a value, or leave it out", describe(v))
+		} else {
+			s.check(inner, v, field.Type)
+		}
+	}
+	s.checkUnknown(path, object, known)
+}
+
+func (s *shape) checkUnknown(path string, object map[string]any, known map[string]bool) {
+	names := slices.Sorted(maps.Keys(known))
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if known[name] {
+			continue
+		}
+		remedy := "there are no fields here"
+		if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) }); i >= 0 {
+			remedy = "write " + names[i]
+		} else if len(names) > 0 {
+			remedy = "the fields here are " + strings.Join(names, ", ")
+		}
+		s.faults.Add(join(path, shorten(name)), "unknown field: %s", remedy)
+	}
+}
+
+func (s *shape) checkMap(path string, value any, element reflect.Type) {
+	object, ok := value.(map[string]any)
+	if !ok {
+		s.faults.Add(path, "must be an object, not %s", describe(value))
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		s.check(fmt.Sprintf("%s[%s]", path, shorten(name)), object[name], element)
+	}
+}
+
+func (s *shape) checkList(path string, value any, element reflect.Type) {
+	list, ok := value.([]any)
+	if !ok {
+		s.faults.Add(path, "must be a list, not %s", describe(value))
+		return
+	}
+	for i, v := range list {
+		s.check(fmt.Sprintf("%s[%d]", path, i), v, element)
+	}
+}
+
+func (s *shape) checkDuration(path string, value any) {
+	text, ok := value.(string)
+	if !ok {
+		s.faults.Add(path, "must be a duration with its unit, such as 1m or 500ms, not %s", describe(value))
+		return
+	}
+	if _, err := ParseDuration(text); err != nil {
+		s.faults.Add(path, "%v", err)
+	}
+}
+
+func (s *shape) checkInteger(path string, value any, bits int) {
+	number, ok := value.(json.Number)
+	if !ok {
+		s.faults.Add(path, "must be an integer such as 100, not %s", describe(value))
+		return
+	}
+	switch _, err := strconv.ParseInt(string(number), 10, bits); {
+	case errors.Is(err, strconv.ErrRange):
+		s.faults.Add(path, "must be an integer of at most %d, not %s", min(int64(MaxInteger), 1<<(bits-1)-1), describe(value))
+	case err != nil:
+		s.faults.Add(path, "must be an integer, without fraction and exponent, not %s", describe(value))
+	}
+}
+
+// isZero says whether a value decodes to a type's zero, though not left out.
+func isZero(value any, t reflect.Type) bool {
+	switch v := value.(type) {
+	case string:
+		d, err := ParseDuration(v)
+		return v == "" || t == durationType && err == nil && d == 0
+	case json.Number:
+		n, err := v.Int64()
+		return err == nil && n == 0 && t.Kind() != reflect.Pointer
+	default:
+		return false
+	}
+}
+
+// describe shows a value in a message, cut to a bounded length.
+func describe(value any) string {
+	switch v := value.(type) {
+	case string:
+		return "the string " + strconv.Quote(shorten(v))
+	case json.Number:
+		return shorten(string(v))
+	case bool:
+		return strconv.FormatBool(v)
+	case []any:
+		return "a list"
+	default:
+		return "an object"
+	}
+}
+
+// shorten cuts what users wrote to a length fit for a message.
+func shorten(s string) string {
+	const limit = 64
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
+}
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
