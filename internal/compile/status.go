@@ -39,8 +39,8 @@ type Facts struct {
 type Fault struct {
 	// Reason is ReasonStoreUnavailable or ReasonStoreUnauthorized.
 	Reason string
-	// Message holds no secret and, as long as the cause is the same, no part
-	// that changes, or else every retry would write a status.
+	// Message goes on after a colon. It holds no secret and, as long as the cause
+	// is the same, no part that changes, or else every retry would write a status.
 	Message string
 }
 
@@ -80,7 +80,8 @@ func Status(p *v1alpha1.RateLimitPolicy, v Verdict, f Facts) v1alpha1.RateLimitP
 
 func programmed(p *v1alpha1.RateLimitPolicy, f Facts) metav1.Condition {
 	if !f.Published {
-		return condition(p, v1alpha1.ConditionProgrammed, metav1.ConditionFalse, f.Fault.Reason, f.Fault.Message)
+		return condition(p, v1alpha1.ConditionProgrammed, metav1.ConditionFalse, f.Fault.Reason,
+			"The manager cannot publish the policy: "+f.Fault.Message)
 	}
 	return condition(p, v1alpha1.ConditionProgrammed, metav1.ConditionTrue, v1alpha1.ReasonProgrammed,
 		fmt.Sprintf("The store holds generation %d", p.Generation))
@@ -89,7 +90,7 @@ func programmed(p *v1alpha1.RateLimitPolicy, f Facts) metav1.Condition {
 func enforced(p *v1alpha1.RateLimitPolicy, d *policy.Definition, f Facts) (metav1.Condition, *v1alpha1.Enforcers) {
 	if f.Fault != nil {
 		return condition(p, v1alpha1.ConditionEnforced, metav1.ConditionUnknown, f.Fault.Reason,
-			"Pods report to the store: "+f.Fault.Message), nil
+			"What the pods enforce is not known, since they report to the store: "+f.Fault.Message), nil
 	}
 	pods := observe(d, f)
 	status, reason := metav1.ConditionTrue, v1alpha1.ReasonEnforced
@@ -159,7 +160,7 @@ func summarize(pods []observation, generation int64) (string, *v1alpha1.Enforcer
 		return fmt.Sprintf("None of %s runs an enforcer that reports the policy: %s",
 			count(total, "selected pod"), list(behind, ", ", maxPodNames)), enforcers
 	}
-	message := fmt.Sprintf("%d/%s enforce generation %d", current, count(total, "pod"), generation)
+	message := fmt.Sprintf("%d/%d pods enforce generation %d", current, total, generation)
 	if len(behind) > 0 {
 		message += "; behind: " + list(behind, ", ", maxPodNames) + rejection
 	}
