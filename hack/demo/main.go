@@ -16,6 +16,9 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // demo is what the steps share.
@@ -43,6 +46,7 @@ type door struct {
 func main() {
 	keep := flag.Bool("keep", false, "leave everything running at the end and print what to type next")
 	flag.Parse()
+	log.SetLogger(logr.Discard()) // of the libraries; what matters is said
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := show(ctx, *keep); err != nil {
