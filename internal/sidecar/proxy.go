@@ -20,11 +20,11 @@ func newProxy(upstream *url.URL, log *slog.Logger) (proxy http.Handler, closeIdl
 	transport := newTransport()
 	var down atomic.Bool // the app failed to answer the last request
 	return keepLegacyHeaders(&httputil.ReverseProxy{
-		Rewrite:        func(r *httputil.ProxyRequest) { rewrite(r, upstream) },
-		Transport:      transport,
-		FlushInterval:  -1,
-		BufferPool:     &buffers{},
-		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Rewrite:       func(r *httputil.ProxyRequest) { rewrite(r, upstream) },
+		Transport:     transport,
+		FlushInterval: -1,
+		BufferPool:    &buffers{},
+		ErrorLog:      slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ModifyResponse: func(r *http.Response) error {
 			if down.Load() {
 				down.Store(false)

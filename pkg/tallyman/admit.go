@@ -92,6 +92,7 @@ func (m *meeting) add(r *rule, o match.Outcome, severalPolicies bool) {
 	if o.Verdict == match.Deny {
 		d.Reason = KeyMissing
 	} else {
+		d.Allowed = true // unless the store, or the want of it, says otherwise
 		m.hits = append(m.hits, limiter.Hit{
 			Limit: r.limit, Key: limiter.CounterKey(r.keyBase, o.Key), Cost: o.Cost, Shadow: d.Shadow,
 		})

@@ -145,7 +145,8 @@ func (s *snapshot) take(d policy.Definition, prefix string) (*enforced, error) {
 // reject notes why a policy cannot be taken over, and keeps its last good
 // version, if there is one.
 func (s *snapshot) reject(name string, reason error, last *snapshot) {
-	s.rejected[name] = fmt.Sprintf("%.*s", maxReason, strings.ToValidUTF8(reason.Error(), "?"))
+	text := reason.Error()
+	s.rejected[name] = strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
 	if e := last.find(name); e != nil {
 		s.policies = append(s.policies, e)
 	}
