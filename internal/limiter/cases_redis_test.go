@@ -27,39 +27,43 @@ func live(t testing.TB, server *testredis.Server) (*Redis, *redis.Client) {
 // R1: a counter without a TTL, as a crash between INCR and EXPIRE leaves it with
 // others, refuses until the window ends, and not for ever.
 func TestCounterWithoutTTLIsRepairedOnRefusal(t *testing.T) {
-	s, client := live(t, testredis.Shared(t))
-	hit := Hit{Limit: limitOf(policy.FixedWindow, 5, 200*time.Millisecond), Cost: 1}
-	hit.Key = keyOf(t, hit.Limit)
-	do(t, client, "SET", hit.Key, "999")
-
-	refusedThenFree(t, s, client, hit)
+	client := testredis.Shared(t).Client(t)
+	fullUntilItsWindowEnds(t, client, func(key string) { do(t, client, "SET", key, "999") })
 }
 
 // R3: the same after a restart from an RDB file that has such a counter.
 func TestCounterWithoutTTLIsRepairedAfterReload(t *testing.T) {
-	s, client := live(t, testredis.Start(t, "--enable-debug-command", "yes"))
-	hit := Hit{Limit: limitOf(policy.FixedWindow, 5, 200*time.Millisecond), Cost: 1}
-	hit.Key = keyOf(t, hit.Limit)
-	do(t, client, "SET", hit.Key, "999")
-	do(t, client, "DEBUG", "RELOAD")
-
-	refusedThenFree(t, s, client, hit)
+	client := testredis.Start(t, "--enable-debug-command", "yes").Client(t)
+	fullUntilItsWindowEnds(t, client, func(key string) {
+		do(t, client, "SET", key, "999")
+		do(t, client, "DEBUG", "RELOAD")
+	})
 }
 
-// refusedThenFree checks a full counter without a TTL.
-func refusedThenFree(t *testing.T, s *Redis, client *redis.Client, hit Hit) {
+func fullUntilItsWindowEnds(t *testing.T, client *redis.Client, fill func(key string)) {
 	t.Helper()
-	r := take(t, s, hit)[0]
-	if r.Allowed || r.Remaining != 0 || r.RetryAfter <= 0 || r.RetryAfter > hit.Limit.Window {
-		t.Fatalf("a counter at 999 gives %+v", r)
-	}
-	// By now the key may be gone, which is -2; it must not stay for ever.
-	if ttl := do(t, client, "PTTL", hit.Key).(int64); ttl == -1 || ttl > hit.Limit.Window.Milliseconds() {
-		t.Fatalf("its TTL is %d ms", ttl)
-	}
-	time.Sleep(r.RetryAfter) // Redis's time is what is under test
-	if r := take(t, s, hit)[0]; !r.Allowed {
-		t.Fatalf("after the window: %+v", r)
+	for _, a := range []policy.Algorithm{policy.FixedWindow, policy.SlidingWindow} {
+		c := &clock{epoch}
+		s := NewRedis(client, Hooks{})
+		s.now = func() int64 { return c.micros }
+		l := limitOf(a, 5, 2*time.Second)
+		hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
+		fill(hit.Key)
+
+		r := take(t, s, hit)[0]
+		if r.Allowed || r.Remaining != 0 || r.RetryAfter <= 0 {
+			t.Fatalf("%s: a counter at 999 gives %+v", a, r)
+		}
+		if ttl := do(t, client, "PTTL", hit.Key).(int64); ttl < 0 {
+			t.Fatalf("%s: its TTL is %d ms", a, ttl)
+		}
+		c.micros += r.RetryAfter.Microseconds()
+		if a == policy.FixedWindow {
+			c.set(2100 * time.Millisecond)
+		}
+		if r := take(t, s, hit)[0]; !r.Allowed {
+			t.Fatalf("%s: after the window: %+v", a, r)
+		}
 	}
 }
 
@@ -292,7 +296,7 @@ func TestLogTrimsBeforeItCounts(t *testing.T) {
 // one microsecond.
 func TestLogTotalsWrapAround(t *testing.T) {
 	c := &clock{epoch}
-	s := simulated(t, c)["Redis"]
+	s := simulated(t, c)["Redis"].(*Redis)
 	client := testredis.Shared(t).Client(t)
 	l := limitOf(policy.SlidingLog, 10, time.Second)
 	hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 3}
@@ -303,11 +307,16 @@ func TestLogTotalsWrapAround(t *testing.T) {
 		}
 	}
 	r := take(t, s, hit)[0]
-	// The first entry ends after a second; the next, which makes room for 3, a
+	// The first entry ends after a second; the second, which makes room for 3, a
 	// microsecond later: it came after the wrap.
 	if r.Allowed || r.RetryAfter != time.Second+time.Microsecond {
 		t.Fatalf("a full log: %+v", r)
 	}
+	hit.Cost = 8 // two entries, and two thirds of the one that wrapped
+	if _, err := s.decide(t.Context(), []Hit{hit}, verbReturn); err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "remaining when 8 came back", peek(t, s, hit)[0].Remaining, 8)
 }
 
 // A missing permission is an error, and not a counter that starts anew.

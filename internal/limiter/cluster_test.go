@@ -23,6 +23,7 @@ func TestOnACluster(t *testing.T) {
 		"concurrent calls never exceed a limit":     testConcurrentAcrossTags,
 		"a lost reply is not charged twice":         testLostReplyOnCluster,
 		"units that are not given back are told of": testNotGivenBack,
+		"a request that ends still gives back":      testGiveBackOutlivesRequest,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, cluster) })
 	}
@@ -49,18 +50,24 @@ func remainingOf(results []Result) []int64 {
 
 // counts counts the script calls of a client.
 type counts struct {
-	redis.Hook
 	scripts int
+	// after is called with the number of each call when it is answered.
+	after func(n int)
 }
 
 func (c *counts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
 		if cmd.Name() == "evalsha" {
 			c.scripts++
+			if c.after != nil {
+				c.after(c.scripts)
+			}
 		}
-		return next(ctx, cmd)
+		return err
 	}
 }
+
 func (c *counts) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (c *counts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
@@ -117,11 +124,13 @@ func testShadowsAcrossTags(t *testing.T, cluster *testredis.Cluster) {
 	full.Cost = 9
 	take(t, s, full)
 	diff(t, "a full shadow", remainingOf(take(t, s, hits...)), []int64{9, 8, 0, 8})
+	diff(t, "after a full shadow", remainingOf(peek(t, s, hits...)), []int64{9, 8, 0, 8})
 
 	full = hits[1]
 	full.Cost = 8
 	take(t, s, full)
 	diff(t, "a full limit", remainingOf(take(t, s, hits...)), []int64{9, 0, 0, 8})
+	diff(t, "after a full limit", remainingOf(peek(t, s, hits...)), []int64{9, 0, 0, 8})
 }
 
 func testConcurrentAcrossTags(t *testing.T, cluster *testredis.Cluster) {
@@ -179,28 +188,48 @@ func testNotGivenBack(t *testing.T, cluster *testredis.Cluster) {
 	diff(t, "told of", lost, hits[:1])
 }
 
+func testGiveBackOutlivesRequest(t *testing.T, cluster *testredis.Cluster) {
+	client := cluster.Client(t)
+	s := NewRedis(client, Hooks{})
+	hits := tagged(t, 10)[:2]
+	full := hits[1]
+	full.Cost = 10
+	take(t, s, full)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	client.AddHook(&counts{after: func(n int) {
+		if n == 2 { // the refusal
+			cancel()
+		}
+	}})
+	if _, err := s.Take(ctx, hits); err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "remaining", remainingOf(peek(t, s, hits...)), []int64{10, 0})
+}
+
 // C11: what is given back clamps at the limit. Giving back is for calls over
 // several tags only; there is no public refund in this version.
 func TestGivingBackMoreThanUsedClamps(t *testing.T) {
-	onEveryAlgorithm(t, 10, time.Minute, func(t *testing.T, s Store, _ *clock, l Limit) {
-		r, ok := s.(*Redis)
-		if !ok {
-			return // Memory decides in one step and has nothing to give back
-		}
-		hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
+	// Memory decides in one step and has nothing to give back.
+	s := NewRedis(testredis.Shared(t).Client(t), Hooks{Corrupt: func(key string) { t.Errorf("%s is called corrupt", key) }})
+	s.now = func() int64 { return epoch }
+	for _, a := range algorithms {
+		l := limitOf(a, 10, time.Minute)
+		hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 2}
 		take(t, s, hit)
-		take(t, s, hit)
-		for _, step := range []struct{ cost, remaining int64 }{{1, 9}, {1000, 10}, {1000, 10}} {
+		for _, step := range []struct{ cost, remaining int64 }{{1, 9}, {7, 10}, {7, 10}, {1000, 10}} {
 			back := hit
 			back.Cost = step.cost
-			if _, err := r.decide(t.Context(), []Hit{back}, verbReturn); err != nil {
+			if _, err := s.decide(t.Context(), []Hit{back}, verbReturn); err != nil {
 				t.Fatal(err)
 			}
 			if got := peek(t, s, hit)[0]; got.Remaining != step.remaining {
-				t.Fatalf("after %d came back: %+v", step.cost, got)
+				t.Fatalf("%s: after %d came back: %+v", a, step.cost, got)
 			}
 		}
-	})
+	}
 }
 
 // Part of a log entry can come back; its rest keeps its time.
@@ -219,4 +248,21 @@ func TestGivingBackPartOfALogEntryKeepsItsTime(t *testing.T) {
 	if r := take(t, s, hit)[0]; r.Remaining != 6 || r.RetryAfter != 900*time.Millisecond {
 		t.Fatalf("after 2 of 6 came back: %+v", r)
 	}
+}
+
+// Garbage among a log's entries does not fail a give-back.
+func TestGivingBackToASpoiltLogFailsNothing(t *testing.T) {
+	client := testredis.Shared(t).Client(t)
+	s := NewRedis(client, Hooks{})
+	s.now = func() int64 { return epoch }
+	l := limitOf(policy.SlidingLog, 10, time.Second)
+	hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 2}
+	take(t, s, hit)
+	do(t, client, "ZADD", hit.Key, epoch, "0000000000000002:garbage")
+	take(t, s, hit)
+	hit.Cost = 4
+	if _, err := s.decide(t.Context(), []Hit{hit}, verbReturn); err != nil {
+		t.Fatal(err)
+	}
+	diff(t, "remaining", peek(t, s, hit)[0].Remaining, 10)
 }

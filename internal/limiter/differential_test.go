@@ -22,10 +22,13 @@ func TestRedisAndMemoryAgree(t *testing.T) {
 		c := &clock{rapid.SampledFrom([]int64{0, epoch, epoch - 1, 1 << 51}).Draw(rt, "start")}
 		memory := NewMemory(c.time)
 		memory.linger = math.MaxInt64 / 2 // as simulated time does in Redis
-		remote := NewRedis(client, Hooks{})
-		remote.now = func() int64 { return c.micros }
-
-		tr := &trace{t: rt, clock: c, memory: memory, redis: remote, limits: drawLimits(rt), prefix: testredis.Prefix(t)}
+		tr := &trace{t: rt, clock: c, latest: c.micros, memory: memory, limits: drawLimits(rt), prefix: testredis.Prefix(t)}
+		tr.redis = NewRedis(client, Hooks{Corrupt: func(key string) {
+			if !tr.wentBack {
+				rt.Errorf("%s is called corrupt", key)
+			}
+		}})
+		tr.redis.now = func() int64 { return c.micros }
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			tr.step()
 		}
@@ -40,6 +43,10 @@ type trace struct {
 	redis  *Redis
 	limits []Limit
 	prefix string
+	// wentBack says that the clock has once been behind its latest time by more
+	// than what is waited for.
+	wentBack bool
+	latest   int64
 }
 
 func (tr *trace) step() {
@@ -151,6 +158,8 @@ func (tr *trace) moveClock() {
 	).Draw(tr.t, "clock")
 	// The clock's range is that in which all times are exact in Lua.
 	tr.clock.micros = min(max(0, tr.clock.micros+step), 1<<51)
+	tr.latest = max(tr.latest, tr.clock.micros)
+	tr.wentBack = tr.wentBack || tr.clock.micros < tr.latest-minute
 }
 
 func (tr *trace) changeLimit() {

@@ -19,14 +19,9 @@ type entry struct {
 	total uint64
 }
 
-// live is the entries less than a window old. Time does not go back: while the
-// clock is behind the newest entry, its time holds.
+// live is the entries less than a window old.
 func (l slidingLog) live(log []entry, now int64) []entry {
-	if len(log) == 0 {
-		return nil
-	}
-	horizon := max(now, log[len(log)-1].at) - l.window
-	begin, _ := slices.BinarySearchFunc(log, horizon+1, func(e entry, at int64) int {
+	begin, _ := slices.BinarySearchFunc(log, now-l.window+1, func(e entry, at int64) int {
 		return cmp.Compare(e.at, at)
 	})
 	return log[begin:]
@@ -54,7 +49,7 @@ func (l slidingLog) load(c *counter, now int64) state {
 }
 
 func (l slidingLog) save(c *counter, after state) {
-	live := l.live(c.log, after.now)
+	live := l.live(c.log, after.at)
 	var total uint64
 	if len(live) > 0 {
 		total = live[len(live)-1].total

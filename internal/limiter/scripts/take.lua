@@ -70,7 +70,10 @@ local function parse(hit, pattern, alternative)
   local text = fetch(hit, 'GET')
   if not text then return {} end
   local found = numbers(text, pattern)
-  if not found[1] and alternative then found = numbers(text, alternative) end
+  if not found[1] and alternative then
+    found = numbers(text, alternative)
+    hit.lone = found[1] ~= nil
+  end
   hit.garbage = not found[1]
   return found
 end
@@ -228,7 +231,7 @@ local function read_log(hit, size)
     return
   end
   hit.ends = last.at + hit.window
-  local gone = redis.call('ZCOUNT', hit.key, '-inf', math.max(now, last.at) - hit.window)
+  local gone = redis.call('ZCOUNT', hit.key, '-inf', now - hit.window)
   local first = gone < size and entry(hit, gone)
   if not first then return end
   local used = freed(first, last)
@@ -237,10 +240,7 @@ local function read_log(hit, size)
   if hit.cost <= hit.limit and need > 0 then
     blocking = awaited(hit, first, gone, size - 1, need)
   end
-  if hit.garbage or used > MAX then
-    hit.garbage = true
-    return
-  end
+  if hit.garbage then return end
   hit.state = {last.at, used, blocking.at}
   hit.total = last.total
 end
@@ -278,10 +278,14 @@ function give_back.l(hit)
   end
 end
 
--- tidy leaves a counter alone, unless it is garbage or would stay for ever.
+-- tidy leaves a counter alone, unless it is garbage, does not say which window
+-- it counts, or would stay for ever.
 local function tidy(hit)
   if hit.garbage then
     redis.call('DEL', hit.key)
+  elseif hit.lone then
+    hit.cost = 0
+    take[hit.algorithm](hit)
   elseif redis.call('PTTL', hit.key) == -1 then
     expire(hit)
   end
