@@ -2,10 +2,10 @@ package store
 
 import (
 	"context"
-	"errors"
+	_ "embed"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,39 +29,41 @@ type Rejection struct {
 	Err  error
 }
 
+//go:embed scripts/load.lua
+var loadSource string
+
+var loadScript = redis.NewScript(loadSource)
+
 // Load reads a namespace in one step. Garbage among the definitions is
-// rejected, and does not hide the others.
+// rejected, and does not hide the others; garbage for a revision is none.
 func (s *Store) Load(ctx context.Context, ns string) (Snapshot, error) {
-	var (
-		revision    *redis.StringCmd
-		definitions *redis.MapStringStringCmd
-	)
-	_, err := s.client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		revision = p.Get(ctx, s.revisionKey(ns))
-		definitions = p.HGetAll(ctx, s.policiesKey(ns))
-		return nil
-	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return Snapshot{}, fmt.Errorf("load policies of namespace %q: %w", ns, err)
+	keys := []string{s.policiesKey(ns), s.revisionKey(ns)}
+	reply, err := loadScript.Run(ctx, s.client, keys, MaxDefinitions).StringSlice()
+	if err == nil && len(reply)%2 != 1 {
+		err = fmt.Errorf("the load script answered with %d values", len(reply))
 	}
-	if errors.Is(revision.Err(), redis.Nil) {
-		return Snapshot{}, nil
-	}
-	snapshot := Snapshot{}
-	if snapshot.Revision, err = ParseRevision(revision.Val()); err != nil {
-		return Snapshot{}, fmt.Errorf("load policies of namespace %q: %w", ns, err)
-	}
-	fields, err := definitions.Result()
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("load policies of namespace %q: %w", ns, err)
 	}
-	if len(fields) > MaxDefinitions {
-		return Snapshot{}, fmt.Errorf("load policies of namespace %q: %d definitions are more than the %d allowed", ns, len(fields), MaxDefinitions)
+	snapshot := Snapshot{Revision: revisionOrNone(reply[0])}
+	if snapshot.Revision.IsZero() {
+		return snapshot, nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		snapshot.add(ns, name, fields[name])
+	for field := range slices.Chunk(reply[1:], 2) {
+		snapshot.add(ns, field[0], field[1])
 	}
+	slices.SortFunc(snapshot.Definitions, func(a, b policy.Definition) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(snapshot.Rejected, func(a, b Rejection) int { return strings.Compare(a.Name, b.Name) })
 	return snapshot, nil
+}
+
+// revisionOrNone is zero for garbage: the next publish begins a new epoch.
+func revisionOrNone(text string) Revision {
+	revision, err := ParseRevision(text)
+	if err != nil {
+		return Revision{}
+	}
+	return revision
 }
 
 // add decodes a definition, which must say of itself that it belongs here.

@@ -13,7 +13,9 @@ type Revision struct {
 	// Epoch is the store's time, in µs, of the first publish into a store that
 	// knew no revision.
 	Epoch int64
-	// Number counts the publishes of the epoch, from 1.
+	// Number increases with each publish of the epoch, from 1. It is at least the
+	// milliseconds since Epoch, so that one that was lost in a failover is not
+	// given to other definitions.
 	Number int64
 }
 
@@ -41,13 +43,25 @@ func (r *Revision) UnmarshalText(text []byte) error {
 	return err
 }
 
-// ParseRevision reads the form of String.
+// maxNumber is 2^53-1, the largest integer that Lua carries exactly.
+const maxNumber = 1<<53 - 1
+
+// ParseRevision reads the form of String. Epoch and number are 1..2^53-1, or
+// both 0.
 func ParseRevision(text string) (Revision, error) {
-	epoch, number, found := strings.Cut(text, "-")
-	e, errEpoch := strconv.ParseUint(epoch, 10, 53)
-	n, errNumber := strconv.ParseUint(number, 10, 53)
-	if !found || errEpoch != nil || errNumber != nil {
+	epoch, number, _ := strings.Cut(text, "-")
+	r := Revision{Epoch: parseNumber(epoch), Number: parseNumber(number)}
+	if (r.Epoch < 1 || r.Number < 1) && text != (Revision{}).String() {
 		return Revision{}, fmt.Errorf("%.40q is not a revision", text)
 	}
-	return Revision{Epoch: int64(e), Number: int64(n)}, nil
+	return r, nil
+}
+
+// parseNumber is 0 for what is not a number of up to 16 digits, 1..maxNumber.
+func parseNumber(text string) int64 {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || len(text) > 16 || n > maxNumber {
+		return 0
+	}
+	return int64(n)
 }

@@ -48,4 +48,6 @@ func loadScripts(ctx context.Context, node *redis.Client, scripts []*redis.Scrip
 }
 
 // Scripts are those of this package.
-func Scripts() []*redis.Script { return []*redis.Script{publishScript, beatScript, enforcersScript} }
+func Scripts() []*redis.Script {
+	return []*redis.Script{publishScript, loadScript, beatScript, enforcersScript}
+}

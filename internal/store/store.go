@@ -19,7 +19,7 @@ const (
 	// tombstoneTTL is how long the revision outlives the last definition of a
 	// namespace. Enforcers that were cut off for less learn of the deletion.
 	tombstoneTTL = 24 * time.Hour
-	// MaxDefinitions bounds what is read for one namespace.
+	// MaxDefinitions bounds what is published and read for one namespace.
 	MaxDefinitions = 10_000
 )
 
@@ -60,41 +60,72 @@ type Publication struct {
 }
 
 // Publish makes these definitions the whole truth of a namespace, in one step.
-// Without definitions it records that there are none.
+// Without definitions it records that there are none. When the store says the
+// same already, nothing is written. After an error it may have happened or not,
+// and can be repeated.
 //
 // One publisher at a time writes a namespace; the manager's leader election and
 // its queue see to that.
 func (s *Store) Publish(ctx context.Context, ns string, definitions []policy.Definition) (Publication, error) {
-	args := []any{s.channel(ns), tombstoneTTL.Milliseconds()}
-	for _, d := range definitions {
-		data, err := d.Encode()
-		if err != nil {
-			return Publication{}, err
-		}
-		args = append(args, d.Name, data)
-	}
-	// The index is a superset at any time: written before the first definition
-	// and after the last. It has a key of its own, since on a Redis Cluster the
-	// script cannot reach it.
-	if len(definitions) > 0 {
-		if err := s.client.SAdd(ctx, s.namespacesKey(), ns).Err(); err != nil {
-			return Publication{}, fmt.Errorf("note namespace %q: %w", ns, err)
-		}
-	}
-	publication, err := s.publish(ctx, ns, args)
+	publication, err := s.publishIndexed(ctx, ns, definitions)
 	if err != nil {
 		return Publication{}, fmt.Errorf("publish policies of namespace %q: %w", ns, err)
-	}
-	if len(definitions) == 0 {
-		if err := s.client.SRem(ctx, s.namespacesKey(), ns).Err(); err != nil {
-			return publication, fmt.Errorf("forget namespace %q: %w", ns, err)
-		}
 	}
 	return publication, nil
 }
 
-func (s *Store) publish(ctx context.Context, ns string, args []any) (Publication, error) {
+// publishIndexed keeps the index of namespaces a superset at any time: it is
+// written before the first definition and after the last. It has a key of its
+// own, since on a Redis Cluster the script cannot reach it.
+func (s *Store) publishIndexed(ctx context.Context, ns string, definitions []policy.Definition) (Publication, error) {
+	fields, err := encode(ns, definitions)
+	if err != nil {
+		return Publication{}, err
+	}
+	indexed, err := s.client.SIsMember(ctx, s.namespacesKey(), ns).Result()
+	if err != nil {
+		return Publication{}, err
+	}
+	if len(definitions) > 0 && !indexed {
+		if err := s.client.SAdd(ctx, s.namespacesKey(), ns).Err(); err != nil {
+			return Publication{}, err
+		}
+	}
+	publication, err := s.publish(ctx, ns, fields)
+	if err == nil && len(definitions) == 0 && indexed {
+		err = s.client.SRem(ctx, s.namespacesKey(), ns).Err()
+	}
+	return publication, err
+}
+
+// encode returns name, definition, name, definition, and so on. What Load would
+// reject is an error.
+func encode(ns string, definitions []policy.Definition) ([]any, error) {
+	if len(definitions) > MaxDefinitions {
+		return nil, fmt.Errorf("%d definitions are more than the %d allowed", len(definitions), MaxDefinitions)
+	}
+	fields := make([]any, 0, 2*len(definitions))
+	names := make(map[string]bool, len(definitions))
+	for _, d := range definitions {
+		if d.Namespace != ns || d.Name == "" || names[d.Name] {
+			return nil, fmt.Errorf("definition %q of namespace %q is of another namespace, has no name or comes twice", d.Name, d.Namespace)
+		}
+		names[d.Name] = true
+		data, err := d.Encode()
+		if err != nil {
+			return nil, err
+		}
+		if len(data) > policy.MaxDefinitionSize {
+			return nil, fmt.Errorf("definition %q has %d bytes, more than the %d allowed", d.Name, len(data), policy.MaxDefinitionSize)
+		}
+		fields = append(fields, d.Name, data)
+	}
+	return fields, nil
+}
+
+func (s *Store) publish(ctx context.Context, ns string, fields []any) (Publication, error) {
 	keys := []string{s.policiesKey(ns), s.revisionKey(ns)}
+	args := append([]any{s.channel(ns), tombstoneTTL.Milliseconds()}, fields...)
 	reply, err := publishScript.Run(ctx, s.client, keys, args...).Slice()
 	if err != nil {
 		return Publication{}, err

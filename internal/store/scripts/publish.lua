@@ -10,10 +10,19 @@
 --
 -- Replies with the revision and whether anything was written.
 
+-- The rules are ParseRevision's, but the largest number has no next one.
 local function revision()
   if redis.call('TYPE', KEYS[2]).ok ~= 'string' then return nil end
-  return string.match(redis.call('GET', KEYS[2]), '^(%d+)-(%d+)$')
+  local epoch, number = string.match(redis.call('GET', KEYS[2]), '^(%d+)-(%d+)$')
+  if not epoch or #epoch > 16 or #number > 16 then return nil end
+  epoch, number = tonumber(epoch), tonumber(number)
+  local largest = 9007199254740991
+  if epoch < 1 or epoch > largest or number < 1 or number >= largest then return nil end
+  return epoch, number
 end
+
+-- '..' would write all but the first 14 digits as zeros.
+local function format(epoch, number) return string.format('%.0f-%.0f', epoch, number) end
 
 local function current()
   if redis.call('TYPE', KEYS[1]).ok ~= 'hash' then
@@ -27,15 +36,18 @@ local function current()
 end
 
 local epoch, number = revision()
-if epoch and current() then return {epoch .. '-' .. number, 0} end
+if epoch and current() then return {format(epoch, number), 0} end
 
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
 if epoch then
-  number = number + 1
+  -- Not only the next one: a replica that became the master may lack the last
+  -- revisions, and must not give them to other definitions.
+  number = math.max(number + 1, math.floor((now - epoch) / 1000))
 else
-  local now = redis.call('TIME')
-  epoch, number = string.format('%.0f', now[1] * 1000000 + now[2]), 1
+  epoch, number = now, 1
 end
-local published = string.format('%s-%.0f', epoch, number)
+local published = format(epoch, number)
 
 redis.call('DEL', KEYS[1])
 for i = 3, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end

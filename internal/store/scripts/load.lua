@@ -1,0 +1,23 @@
+-- load.lua reads the definitions of a namespace with their revision, in one
+-- step. It is a script and no transaction, since a Redis whose memory is full
+-- refuses to queue commands, even those that only read.
+--
+-- KEYS[1]  hash of definitions
+-- KEYS[2]  revision
+-- ARGV[1]  the most definitions that are read
+--
+-- Replies with the revision, then name, definition, name, definition, …; without
+-- a revision with '' alone.
+
+if redis.call('TYPE', KEYS[2]).ok ~= 'string' then return {''} end
+local reply = {redis.call('GET', KEYS[2])}
+
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind == 'none' then return reply end
+if kind ~= 'hash' then return redis.error_reply('ERR the definitions are not a hash but a ' .. kind) end
+local count = redis.call('HLEN', KEYS[1])
+if count > tonumber(ARGV[1]) then
+  return redis.error_reply('ERR ' .. count .. ' definitions are more than the ' .. ARGV[1] .. ' allowed')
+end
+for _, value in ipairs(redis.call('HGETALL', KEYS[1])) do reply[#reply + 1] = value end
+return reply
