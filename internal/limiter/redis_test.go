@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/google/go-cmp/cmp"
+
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
