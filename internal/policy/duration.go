@@ -48,8 +48,11 @@ func (d Duration) MarshalJSON() ([]byte, error) {
 	return json.Marshal(d.String())
 }
 
-// UnmarshalJSON reads the GEP-2257 form.
+// UnmarshalJSON reads the GEP-2257 form. As everywhere in JSON, null is no value.
 func (d *Duration) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return nil
+	}
 	var s string
 	if err := json.Unmarshal(data, &s); err != nil {
 		return fmt.Errorf("a duration is a string such as \"1m\", not %.40s", data)

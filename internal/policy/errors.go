@@ -14,7 +14,9 @@ type FieldError struct {
 	Message string
 }
 
-func (e FieldError) Error() string { return join("spec", e.Path) + ": " + e.Message }
+func (e FieldError) Error() string {
+	return strings.TrimSuffix("spec."+e.Path, ".") + ": " + e.Message
+}
 
 // Errors is every fault found, in the order of the spec.
 type Errors []FieldError

@@ -35,7 +35,7 @@ type Fault struct {
 }
 
 // Load reads the table.
-func Load(t *testing.T) []Fault {
+func Load(t testing.TB) []Fault {
 	t.Helper()
 	var all []Fault
 	if err := yaml.UnmarshalStrict(table, &all); err != nil {
@@ -54,7 +54,7 @@ func Load(t *testing.T) []Fault {
 }
 
 // JSON is the spec with the fault in it.
-func (f *Fault) JSON(t *testing.T) []byte {
+func (f *Fault) JSON(t testing.TB) []byte {
 	t.Helper()
 	limit := overlay(map[string]json.RawMessage{
 		"name":     json.RawMessage(`"per-client"`),
@@ -74,7 +74,7 @@ func overlay(base, over map[string]json.RawMessage) map[string]json.RawMessage {
 	return base
 }
 
-func encode(t *testing.T, value any) []byte {
+func encode(t testing.TB, value any) []byte {
 	t.Helper()
 	data, err := json.Marshal(value)
 	if err != nil {
