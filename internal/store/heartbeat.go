@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,8 +21,18 @@ const (
 	EnforcerTimeout = 3 * BeatInterval
 	// forgetAfter is when the report of an enforcer that is gone is removed.
 	forgetAfter = 2 * EnforcerTimeout
-	// maxReport bounds one report, in bytes.
+	// maxReport bounds one report, in bytes: 20,000 policies of 50 bytes.
 	maxReport = 1 << 20
+	// maxStored has room for the time before the report.
+	maxStored = maxReport + 20
+	// maxReports bounds the reports that are read for one namespace, in bytes.
+	// A pod may write what it likes into its namespace's reports.
+	maxReports = 32 << 20
+	// maxReason bounds the reason for a rejection, in bytes. A spec may have a
+	// great many faults, and the heartbeat must arrive all the same.
+	maxReason = 256
+	// maxPodName is that of Kubernetes, in bytes.
+	maxPodName = 253
 )
 
 //go:embed scripts/beat.lua
@@ -37,14 +48,14 @@ var (
 
 // Heartbeat is what an enforcer says of itself.
 type Heartbeat struct {
-	// Pod is the enforcer's name in its namespace.
+	// Pod is the enforcer's name in its namespace, 1..253 bytes.
 	Pod string `json:"pod"`
 	// Revision is the one that it has read last.
 	Revision Revision `json:"revision"`
 	// Policies are those that it enforces, with the generation.
 	Policies map[string]int64 `json:"policies,omitempty"`
-	// Rejected are those that it could not read, with a short reason. It goes on
-	// with the generation in Policies, if there is one.
+	// Rejected are those that it could not read, with the reason, which is cut
+	// to 256 bytes. It goes on with the generation in Policies, if there is one.
 	Rejected map[string]string `json:"rejected,omitempty"`
 	// Version of the enforcer's program.
 	Version string `json:"version,omitempty"`
@@ -59,15 +70,32 @@ type Enforcer struct {
 
 // Beat reports an enforcer as alive.
 func (s *Store) Beat(ctx context.Context, ns string, h Heartbeat) error {
-	report, err := json.Marshal(h)
-	if err != nil {
-		return fmt.Errorf("report enforcer %q: %w", h.Pod, err)
+	report, err := h.encode()
+	if err == nil {
+		keys := []string{s.enforcersKey(ns)}
+		err = beatScript.Run(ctx, s.client, keys, h.Pod, report, forgetAfter.Milliseconds()).Err()
 	}
-	keys := []string{s.enforcersKey(ns)}
-	if err := beatScript.Run(ctx, s.client, keys, h.Pod, report, forgetAfter.Milliseconds()).Err(); err != nil {
-		return fmt.Errorf("report enforcer %q: %w", h.Pod, err)
+	if err != nil {
+		return fmt.Errorf("report enforcer %.80q: %w", h.Pod, err)
 	}
 	return nil
+}
+
+func (h Heartbeat) encode() ([]byte, error) {
+	if h.Pod == "" || len(h.Pod) > maxPodName {
+		return nil, fmt.Errorf("the pod's name has %d bytes, not 1..%d", len(h.Pod), maxPodName)
+	}
+	h.Rejected = maps.Clone(h.Rejected)
+	for name, reason := range h.Rejected {
+		if len(reason) > maxReason {
+			h.Rejected[name] = strings.ToValidUTF8(reason[:maxReason], "")
+		}
+	}
+	report, err := json.Marshal(h)
+	if err == nil && len(report) > maxReport {
+		err = fmt.Errorf("the report has %d bytes, more than the %d allowed", len(report), maxReport)
+	}
+	return report, err
 }
 
 // Leave withdraws an enforcer's report.
@@ -79,9 +107,10 @@ func (s *Store) Leave(ctx context.Context, ns, pod string) error {
 }
 
 // Enforcers lists the enforcers of a namespace that are alive, by pod. Reports
-// that cannot be read are left out: who wrote them says nothing.
+// that cannot be read are left out: who wrote them says nothing. So is what is
+// beyond 32 MiB of reports, which is 64,000 of a usual size.
 func (s *Store) Enforcers(ctx context.Context, ns string) ([]Enforcer, error) {
-	reply, err := enforcersScript.Run(ctx, s.client, []string{s.enforcersKey(ns)}).Slice()
+	reply, err := enforcersScript.Run(ctx, s.client, []string{s.enforcersKey(ns)}, maxStored, maxReports).Slice()
 	if err != nil {
 		return nil, fmt.Errorf("list enforcers of namespace %q: %w", ns, err)
 	}
@@ -105,7 +134,7 @@ func (s *Store) Enforcers(ctx context.Context, ns string) ([]Enforcer, error) {
 func parseReport(pod, text string) (Enforcer, bool) {
 	seen, report, found := strings.Cut(text, " ")
 	micros, err := strconv.ParseInt(seen, 10, 64)
-	if !found || err != nil || len(report) > maxReport {
+	if !found || err != nil {
 		return Enforcer{}, false
 	}
 	e := Enforcer{LastSeen: time.UnixMicro(micros)}

@@ -2,8 +2,10 @@ package store_test
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -51,6 +53,72 @@ func TestABeatForgetsWhoIsLongGone(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"a"}, client.HKeys(t.Context(), key).Val()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestManyThatAreGoneAreForgottenAFewPerBeat(t *testing.T) {
+	s, client, prefix := sharedStore(t)
+	key := prefix + ":enforcers:{shop}"
+	const gone = 500
+	for i := range gone {
+		client.HSet(t.Context(), key, strconv.Itoa(i), "1 {}")
+	}
+	for range gone/9 + 1 { // of the ten that a beat looks at, one may be its own
+		if err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"a"}, client.HKeys(t.Context(), key).Val()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAReportIsBounded(t *testing.T) {
+	s, _, _ := sharedStore(t)
+	long := strings.Repeat("é", 1<<20)
+	if err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a", Rejected: map[string]string{"orders": "x" + long}}); err != nil {
+		t.Fatal(err)
+	}
+	enforcers, err := s.Enforcers(t.Context(), "shop")
+	if err != nil || len(enforcers) != 1 {
+		t.Fatalf("enforcers: %v, %v", enforcers, err)
+	}
+	if reason := enforcers[0].Rejected["orders"]; len(reason) != 255 || !utf8.ValidString(reason) {
+		t.Errorf("the reason has %d bytes: %.20q…", len(reason), reason)
+	}
+	for _, h := range []store.Heartbeat{{}, {Pod: long[:254]}, {Pod: "a", Version: long}} {
+		if err := s.Beat(t.Context(), "shop", h); err == nil || len(err.Error()) > 1000 {
+			t.Errorf("reported %.20q: %.200v", h.Pod, err)
+		}
+	}
+}
+
+// A pod may write into its namespace's reports, and the manager reads them.
+func TestHugeReportsDoNotBurdenTheReader(t *testing.T) {
+	s, client, prefix := sharedStore(t)
+	key := prefix + ":enforcers:{shop}"
+	now := micros(client.Time(t.Context()).Val().UnixMicro())
+	report := func(pod string, size int) string {
+		return now + ` {"pod":"` + pod + `","version":"` + strings.Repeat("x", size) + `"}`
+	}
+	if err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	client.HSet(t.Context(), key, "huge", report("huge", 2<<20))
+	for i := range 40 {
+		pod := "large-" + strconv.Itoa(i)
+		client.HSet(t.Context(), key, pod, report(pod, 1_000_000))
+	}
+	enforcers, err := s.Enforcers(t.Context(), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read int
+	for _, e := range enforcers {
+		read += len(e.Version)
+	}
+	if enforcers[0].Pod != "a" || read > 32<<20 || read < 31_000_000 {
+		t.Errorf("read %d bytes of %d enforcers, from %q", read, len(enforcers), enforcers[0].Pod)
 	}
 }
 
