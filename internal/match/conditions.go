@@ -106,15 +106,19 @@ func hasPathPrefix(path, prefix string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// template is a path's segments, where "" stands for any one segment.
+// template is a path's segments, some of them anySegment.
 type template []string
+
+// anySegment stands for one segment that is not empty. It is no segment of a
+// path template itself, since braces are for parameters there.
+const anySegment = "{}"
 
 func (c *compiler) template(path, value string) template {
 	t := template(strings.Split(value[1:], "/"))
 	for i, segment := range t {
 		switch {
 		case len(segment) > 2 && segment[0] == '{' && strings.IndexByte(segment, '}') == len(segment)-1:
-			t[i] = ""
+			t[i] = anySegment
 		case strings.ContainsAny(segment, "{}"):
 			c.errs.Add(path, "segment %q is not a parameter: braces enclose a whole segment, such as /v1/users/{id}", segment)
 		}
@@ -126,7 +130,7 @@ func (t template) matches(path string) bool {
 	rest := path[1:]
 	for i, want := range t {
 		segment, after, more := strings.Cut(rest, "/")
-		if want == "" && segment == "" || want != "" && want != segment || more != (i < len(t)-1) {
+		if fits := want == segment || want == anySegment && segment != ""; !fits || more != (i < len(t)-1) {
 			return false
 		}
 		rest = after
@@ -171,7 +175,7 @@ func anyMatchesRegexp(re *regexp.Regexp, values []string, tooLong *EvaluationErr
 func (c *compiler) regexp(path, expression string) (*regexp.Regexp, *EvaluationError) {
 	re, err := compileWhole(expression)
 	if err != nil {
-		c.errs.Add(path, "the regular expression %s", bounded(err.Error()))
+		c.errs.Add(path, "the regular expression %s", shorten(err.Error()))
 	}
-	return re, &EvaluationError{Path: path, Reason: errTooLong.Error()}
+	return re, tooLong(path)
 }

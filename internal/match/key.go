@@ -93,10 +93,6 @@ func (c *compiler) keyPart(path string, p *policy.KeyPart) keyPart {
 	}
 }
 
-func tooLong(path string) *EvaluationError {
-	return &EvaluationError{Path: path, Reason: errTooLong.Error()}
-}
-
 // of builds the request's key, or says what becomes of a request that lacks a
 // part of it.
 func (k key) of(r *Request, o *Outcome) (Verdict, string) {

@@ -62,6 +62,10 @@ func (e *EvaluationError) Error() string {
 	return fmt.Sprintf("evaluate spec.%s: %s", e.Path, e.Reason)
 }
 
+func tooLong(path string) *EvaluationError {
+	return &EvaluationError{Path: path, Reason: errTooLong.Error()}
+}
+
 // record keeps the first fault.
 func (o *Outcome) record(fault *EvaluationError) {
 	if o.Err == nil && fault != nil {

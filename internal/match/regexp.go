@@ -38,13 +38,16 @@ func parseRegexp(expression string) (*syntax.Regexp, error) {
 	return parsed, nil
 }
 
-// regexpSize does not overflow: the parser allows 1000 repetitions in all, at
-// any depth.
+// regexpSize counts the leaves of the expression's tree. It does not overflow:
+// the parser allows 1000 repetitions in all, at any depth.
 func regexpSize(re *syntax.Regexp) int {
-	size := max(1, len(re.Rune))
-	if re.Op == syntax.OpCharClass {
-		size = 1
+	if re.Op == syntax.OpLiteral {
+		return len(re.Rune)
 	}
+	if len(re.Sub) == 0 {
+		return 1
+	}
+	size := 0
 	for _, sub := range re.Sub {
 		size += regexpSize(sub)
 	}

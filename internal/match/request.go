@@ -44,7 +44,6 @@ type Request struct {
 	cachedHost    string
 	cachedQuery   *values
 	cachedCookies *values
-	cachedHeaders *values
 }
 
 // values are parsed parameters, or why they could not be parsed.
