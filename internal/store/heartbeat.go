@@ -27,7 +27,7 @@ const (
 	maxStored = maxReport + 20
 	// maxReports bounds the reports that are read for one namespace, in bytes.
 	// A pod may write what it likes into its namespace's reports.
-	maxReports = 32 << 20
+	maxReports = 8 << 20
 	// maxReason bounds the reason for a rejection, in bytes. A spec may have a
 	// great many faults, and the heartbeat must arrive all the same.
 	maxReason = 256
@@ -108,7 +108,7 @@ func (s *Store) Leave(ctx context.Context, ns, pod string) error {
 
 // Enforcers lists the enforcers of a namespace that are alive, by pod. Reports
 // that cannot be read are left out: who wrote them says nothing. So is what is
-// beyond 32 MiB of reports, which is 64,000 of a usual size.
+// beyond 8 MiB of reports, which is 16,000 of a usual size.
 func (s *Store) Enforcers(ctx context.Context, ns string) ([]Enforcer, error) {
 	reply, err := enforcersScript.Run(ctx, s.client, []string{s.enforcersKey(ns)}, maxStored, maxReports).Slice()
 	if err != nil {
