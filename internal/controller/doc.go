@@ -3,7 +3,7 @@
 //
 //	namespace_controller.go  the reconcile of one namespace, as a table of contents
 //	targets.go, pods.go      what is read from the API server for it
-//	publish.go               what is written to the store, and asked of it
+//	publish.go, gate.go      what is written to the store and asked of it, and how it fails
 //	status.go                statuses and events
 //	setup.go                 what wakes the reconcile up, and permissions
 //	sweep.go                 the search for orphans in the store

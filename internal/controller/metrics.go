@@ -12,18 +12,16 @@ import (
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
 )
 
+// askTimeout bounds what a scrape waits for, far below Prometheus's own 10 s.
+const askTimeout = time.Second
+
 // metrics are what the manager counts, besides what controller-runtime does.
 type metrics struct {
-	storeUp   prometheus.Gauge
 	publishes *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
 	return &metrics{
-		storeUp: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "tallyman_store_up",
-			Help: "Whether the store answered the last time it was asked: 1 or 0.",
-		}),
 		publishes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tallyman_publishes_total",
 			Help: "Publishes of a namespace's policies, by result: changed, unchanged or error.",
@@ -31,12 +29,20 @@ func newMetrics() *metrics {
 	}
 }
 
-func (m *metrics) storeAnswered(err error) {
-	if err != nil {
-		m.storeUp.Set(0)
-		return
-	}
-	m.storeUp.Set(1)
+// storeUp asks the store at each scrape, so that it is true also of a manager
+// that is not the leader, and of one with nothing to publish.
+func storeUp(store Store) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tallyman_store_up",
+		Help: "Whether the store answers this manager: 1 or 0.",
+	}, func() float64 {
+		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+		defer cancel()
+		if store.Ping(ctx) != nil {
+			return 0
+		}
+		return 1
+	})
 }
 
 func (m *metrics) published(changed bool, err error) {
@@ -63,7 +69,7 @@ func (conditionCollector) Describe(descs chan<- *prometheus.Desc) { descs <- con
 // Collect implements prometheus.Collector. A cache that is not ready yet has
 // nothing to tell.
 func (c conditionCollector) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	var list v1alpha1.RateLimitPolicyList
 	if c.reader.List(ctx, &list) != nil {

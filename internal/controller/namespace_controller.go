@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -37,20 +37,26 @@ const (
 	// DefaultResync is how often a namespace in which all is well is looked at:
 	// a store that was flushed or replaced is whole again after that.
 	DefaultResync = 15 * time.Second
-	// soon is when a namespace in which something is amiss is looked at again.
-	soon = 2 * time.Second
+	// firstRetry and lastRetry bound when a namespace in which something is amiss
+	// is looked at again: pods take up an edit within a second, but those without
+	// an enforcer never do, and a store may be down for long.
+	firstRetry = 250 * time.Millisecond
+	lastRetry  = 5 * time.Second
 	// jitter keeps namespaces from coming all at once.
 	jitter = 0.1
 )
 
-// reconciler reconciles namespaces. Its cache is the only state that it has.
+// reconciler reconciles namespaces. What it remembers are failures: all that it
+// writes follows from its cache and from what the store says.
 type reconciler struct {
 	client.Client
 	store   Store
 	scripts []*redis.Script
 	events  events.EventRecorder
-	resync  time.Duration
 	metrics *metrics
+	resync  time.Duration
+	retries workqueue.TypedRateLimiter[Namespace]
+	gate    gate
 }
 
 var _ reconcile.TypedReconciler[Namespace] = (*reconciler)(nil)
@@ -67,15 +73,18 @@ func (r *reconciler) Reconcile(ctx context.Context, ns Namespace) (ctrl.Result, 
 		return ctrl.Result{}, err
 	}
 	verdicts := compile.Namespace(policies, targets)
-	facts := r.publish(ctx, ns, verdicts)
+	facts := r.publish(ctx, ns, verdicts.Definitions())
 	if facts.Pods, err = r.pods(ctx, ns, policies); err != nil {
 		return ctrl.Result{}, err
 	}
-	allWell, err := r.writeStatuses(ctx, policies, verdicts, facts)
-	return ctrl.Result{RequeueAfter: r.next(len(policies), allWell && facts.Fault == nil)}, err
+	changed, pending, err := r.writeStatuses(ctx, policies, verdicts, facts)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: r.next(ns, len(policies), changed, pending || facts.Fault != nil)}, nil
 }
 
-// policies are those of the namespace that are not being deleted, by name.
+// policies are those of the namespace that are not being deleted.
 // Whether somebody's finalizer still holds a policy that its owner has deleted
 // is not our business: its enforcement ends with the request to delete it.
 func (r *reconciler) policies(ctx context.Context, ns Namespace) ([]v1alpha1.RateLimitPolicy, error) {
@@ -88,29 +97,19 @@ func (r *reconciler) policies(ctx context.Context, ns Namespace) ([]v1alpha1.Rat
 	}), nil
 }
 
-// next is how long a namespace can wait. One without policies need not be looked
-// at again, unless the store has not heard of it.
-func (r *reconciler) next(policies int, allWell bool) time.Duration {
+// next is how long a namespace can wait. While something is pending in it, it
+// waits longer each time that nothing has changed. One without policies need not
+// be looked at again, once the store has heard of that.
+func (r *reconciler) next(ns Namespace, policies int, changed, pending bool) time.Duration {
+	if changed || !pending {
+		r.retries.Forget(ns)
+	}
 	switch {
-	case !allWell:
-		return wait.Jitter(soon, jitter)
+	case pending:
+		return wait.Jitter(r.retries.When(ns), jitter)
 	case policies == 0:
 		return 0
 	default:
 		return wait.Jitter(r.resync, jitter)
 	}
-}
-
-// selectorOf has the selector's JSON and meaning without Kubernetes' types.
-func selectorOf(s *metav1.LabelSelector) *policy.Selector {
-	if s == nil {
-		return nil
-	}
-	out := &policy.Selector{MatchLabels: s.MatchLabels}
-	for _, e := range s.MatchExpressions {
-		out.MatchExpressions = append(out.MatchExpressions, policy.Requirement{
-			Key: e.Key, Operator: policy.SelectorOperator(e.Operator), Values: e.Values,
-		})
-	}
-	return out
 }

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -31,7 +32,7 @@ import (
 // +kubebuilder:rbac:groups=apps,resources=daemonsets;deployments;statefulsets,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=tallyman.dev,resources=ratelimitpolicies,verbs=get;list;watch
-// +kubebuilder:rbac:groups=tallyman.dev,resources=ratelimitpolicies/status,verbs=get;patch;update
+// +kubebuilder:rbac:groups=tallyman.dev,resources=ratelimitpolicies/status,verbs=patch
 
 // Options are what the controller needs besides a manager.
 type Options struct {
@@ -53,7 +54,7 @@ const concurrency = 8
 // CacheOptions.
 func Setup(mgr ctrl.Manager, o Options) error {
 	m := newMetrics()
-	for _, c := range []prometheus.Collector{m.storeUp, m.publishes, conditionCollector{mgr.GetClient()}} {
+	for _, c := range []prometheus.Collector{m.publishes, storeUp(o.Store), conditionCollector{mgr.GetClient()}} {
 		if err := o.Registry.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
 		}
@@ -64,12 +65,13 @@ func Setup(mgr ctrl.Manager, o Options) error {
 	orphans := make(chan event.TypedGenericEvent[Namespace])
 	r := &reconciler{
 		Client: mgr.GetClient(), store: o.Store, scripts: o.Scripts,
-		events: mgr.GetEventRecorder("tallyman"), resync: o.Resync, metrics: m,
+		events: mgr.GetEventRecorder("tallyman"), metrics: m, resync: o.Resync,
+		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[Namespace](firstRetry, lastRetry),
 	}
 	if err := build(mgr, r, orphans); err != nil {
 		return fmt.Errorf("build the controller: %w", err)
 	}
-	return mgr.Add(&sweeper{client: mgr.GetClient(), store: o.Store, metrics: m, orphans: orphans})
+	return mgr.Add(&sweeper{client: mgr.GetClient(), store: o.Store, orphans: orphans})
 }
 
 func build(mgr ctrl.Manager, r *reconciler, orphans <-chan event.TypedGenericEvent[Namespace]) error {
@@ -129,6 +131,8 @@ func CacheOptions() cache.Options {
 		switch o := o.(type) {
 		case *corev1.Pod:
 			o.Spec, o.Status = corev1.PodSpec{}, corev1.PodStatus{Phase: o.Status.Phase}
+		case *corev1.Service:
+			o.Spec, o.Status = corev1.ServiceSpec{Selector: o.Spec.Selector}, corev1.ServiceStatus{}
 		case *appsv1.Deployment:
 			o.Spec, o.Status = appsv1.DeploymentSpec{Selector: o.Spec.Selector}, appsv1.DeploymentStatus{}
 		case *appsv1.StatefulSet:

@@ -16,32 +16,43 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/compile"
 )
 
-// writeStatuses writes the statuses that have changed, and tells of what has
-// become different. allWell says that every accepted policy is enforced.
+// writeStatuses writes the statuses that differ, and tells of what has become
+// different. pending says that an accepted policy is not enforced by all its
+// pods, or that a status is still to be written.
 func (r *reconciler) writeStatuses(
 	ctx context.Context, policies []v1alpha1.RateLimitPolicy, verdicts compile.Verdicts, facts compile.Facts,
-) (allWell bool, err error) {
-	allWell = true
+) (changed, pending bool, err error) {
 	var errs []error
 	for i := range policies {
 		status := compile.Status(&policies[i], verdicts[i], facts)
-		errs = append(errs, r.writeStatus(ctx, &policies[i], status))
-		if verdicts[i].Definition != nil && !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionEnforced) {
-			allWell = false
+		accepted := verdicts[i].Definition != nil
+		if accepted && !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionEnforced) {
+			pending = true
 		}
+		if equality.Semantic.DeepEqual(policies[i].Status, status) {
+			continue
+		}
+		changed = true
+		err := r.writeStatus(ctx, &policies[i], status)
+		if apierrors.IsConflict(err) {
+			pending = true // our cache is behind; it will have caught up by the next time
+			continue
+		}
+		errs = append(errs, err)
 	}
-	return allWell, errors.Join(errs...)
+	return changed, pending, errors.Join(errs...)
 }
 
-// writeStatus patches one status, if it differs. We are its only writer. Events
-// follow the write: what could not be written is found again, and told then.
+// writeStatus patches one status. It insists on the version of the object that
+// the status was computed from: on an older one, a transition that was already
+// written and told would be written and told again.
+//
+// Events follow the write: what could not be written is found again, and told
+// then.
 func (r *reconciler) writeStatus(ctx context.Context, p *v1alpha1.RateLimitPolicy, status v1alpha1.RateLimitPolicyStatus) error {
-	if equality.Semantic.DeepEqual(p.Status, status) {
-		return nil
-	}
 	before := p.DeepCopy()
 	p.Status = status
-	err := r.Status().Patch(ctx, p, client.MergeFrom(before))
+	err := r.Status().Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsNotFound(err) {
 		return nil // deleted in the meantime
 	}
@@ -52,8 +63,8 @@ func (r *reconciler) writeStatus(ctx context.Context, p *v1alpha1.RateLimitPolic
 	return nil
 }
 
-// eventReasons names the events of transitions to a condition's reason. States
-// that a rollout passes through by itself have none.
+// eventReasons names the events of transitions to a condition's reason. What a
+// rollout passes through again and again has none.
 var eventReasons = map[string]string{
 	v1alpha1.ReasonAccepted:          "PolicyAccepted",
 	v1alpha1.ReasonInvalid:           "PolicyInvalid",
@@ -61,7 +72,6 @@ var eventReasons = map[string]string{
 	v1alpha1.ReasonProgrammed:        "PolicyProgrammed",
 	v1alpha1.ReasonStoreUnavailable:  "StoreUnavailable",
 	v1alpha1.ReasonStoreUnauthorized: "StoreUnauthorized",
-	v1alpha1.ReasonEnforced:          "PolicyEnforced",
 }
 
 // tell emits an event for each condition whose reason has changed.

@@ -30,7 +30,6 @@ const (
 type sweeper struct {
 	client  client.Reader
 	store   Store
-	metrics *metrics
 	orphans chan<- event.TypedGenericEvent[Namespace]
 }
 
@@ -57,7 +56,6 @@ func (s *sweeper) sweep(ctx context.Context) error {
 	timeout, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	namespaces, err := s.store.Namespaces(timeout)
-	s.metrics.storeAnswered(err)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
@@ -37,6 +38,20 @@ func podSelector(target client.Object) *policy.Selector {
 		}
 	}
 	return nil
+}
+
+// selectorOf has the selector's JSON and meaning without Kubernetes' types.
+func selectorOf(s *metav1.LabelSelector) *policy.Selector {
+	if s == nil {
+		return nil
+	}
+	out := &policy.Selector{MatchLabels: s.MatchLabels}
+	for _, e := range s.MatchExpressions {
+		out.MatchExpressions = append(out.MatchExpressions, policy.Requirement{
+			Key: e.Key, Operator: policy.SelectorOperator(e.Operator), Values: e.Values,
+		})
+	}
+	return out
 }
 
 // targets finds the objects that the policies refer to. One that does not exist
