@@ -202,12 +202,12 @@ func (c *Config) check() error {
 	case c.Limiter.PolicyFile == "" && c.Limiter.Labels == nil:
 		return errors.New("--pod-labels-file or --pod-labels is missing: policies select pods by their labels; " +
 			"or give a --policy-file, all of which applies")
+	case c.Listen == "" && c.Upstream != nil:
+		return errors.New("--listen is missing: give the address of the proxy in front of --upstream, such as 127.0.0.1:8081")
 	case c.Listen == "" && c.CheckListen == "" && c.AdminListen == "":
 		return errors.New("there is nothing to serve: give --listen with --upstream, or --check-listen")
 	case c.Listen != "" && c.Upstream == nil:
 		return errors.New("--upstream is missing: give the URL of the app behind --listen, such as http://127.0.0.1:8080")
-	case c.Listen == "" && c.Upstream != nil:
-		return errors.New("--listen is missing: give the address of the proxy in front of --upstream, such as 127.0.0.1:8081")
 	case c.Limiter.TrustedHops < 0:
 		return errors.New("--trusted-hops must be 0 or more")
 	case c.DrainTimeout < 0:
