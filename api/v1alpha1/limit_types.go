@@ -53,6 +53,7 @@ type Limit struct {
 
 	// match lists the requests that are limited: those that meet any one of the
 	// entries. Without it every request is limited.
+	// Example: `[{methods: [POST], path: {value: /v1/orders}}]`.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16

@@ -19,6 +19,9 @@ import (
 	"github.com/tallyman-dev/tallyman/test/faults"
 )
 
+// The table holds P9, and what the vectors gub-12, kua-01 and kua-05 ask of
+// admission. Of kua-05 our API has one pair of fields that exclude each other,
+// targetRefs and selector: there are no defaults and overrides of whole policies.
 func TestTheServerRefusesAFaultAndTellsTheRemedy(t *testing.T) {
 	for _, f := range faults.Load(t) {
 		t.Run(f.Name, func(t *testing.T) {
