@@ -126,7 +126,8 @@ type Enforcement string
 // +kubebuilder:validation:XValidation:rule="has(self.body) || !has(self.contentType)",message="`contentType` describes `body`: set `body` too, or remove `contentType`"
 type Response struct {
 	// statusCode is the HTTP status of a refusal, 400 to 599. A refused gRPC
-	// call always gets RESOURCE_EXHAUSTED.
+	// call gets RESOURCE_EXHAUSTED instead. A request that could not be counted
+	// and is refused by `failurePolicy: Deny` gets 503 (gRPC: UNAVAILABLE).
 	// Default: `429`.
 	// +optional
 	// +kubebuilder:default=429
