@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,6 +56,15 @@ func (s *Store) Load(ctx context.Context, ns string) (Snapshot, error) {
 	slices.SortFunc(snapshot.Definitions, func(a, b policy.Definition) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(snapshot.Rejected, func(a, b Rejection) int { return strings.Compare(a.Name, b.Name) })
 	return snapshot, nil
+}
+
+// revision reads the revision alone, zero when there is none.
+func (s *Store) revision(ctx context.Context, ns string) (Revision, error) {
+	text, err := s.client.Get(ctx, s.revisionKey(ns)).Result()
+	if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return Revision{}, fmt.Errorf("read revision of namespace %q: %w", ns, err)
+	}
+	return revisionOrNone(text), nil
 }
 
 // revisionOrNone is zero for garbage: the next publish begins a new epoch.

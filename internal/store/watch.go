@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,8 +17,6 @@ const (
 	DefaultPollInterval = 5 * time.Second
 	// loadTimeout bounds one read of the definitions.
 	loadTimeout = 3 * time.Second
-	// retryInterval is the wait after a read that failed.
-	retryInterval = time.Second
 )
 
 // WatchOptions shape a watcher; the zero value is fine.
@@ -29,7 +26,8 @@ type WatchOptions struct {
 	PollInterval time.Duration
 	// OnError is told of reads that failed; the watcher goes on. Optional.
 	OnError func(error)
-	// OnGarbage is told of a message that no publisher of ours sends. Optional.
+	// OnGarbage is told of a message that no publisher of ours sends, from
+	// another goroutine than the rest. Optional.
 	OnGarbage func()
 }
 
@@ -40,10 +38,12 @@ type Watcher struct {
 	onSnapshot func(Snapshot)
 	options    WatchOptions
 
+	// news is of size 1: what comes in during a read is answered by one more.
+	news     chan struct{}
 	ready    chan struct{}
 	isReady  sync.Once
 	loadedAt atomic.Int64
-	seen     Revision // by Run's goroutine only
+	seen     atomic.Pointer[Revision]
 }
 
 // NewWatcher returns a watcher that calls onSnapshot, from one goroutine, with
@@ -59,7 +59,12 @@ func NewWatcher(s *Store, namespace string, onSnapshot func(Snapshot), options W
 	if options.OnGarbage == nil {
 		options.OnGarbage = func() {}
 	}
-	return &Watcher{store: s, namespace: namespace, onSnapshot: onSnapshot, options: options, ready: make(chan struct{})}
+	w := &Watcher{
+		store: s, namespace: namespace, onSnapshot: onSnapshot, options: options,
+		news: make(chan struct{}, 1), ready: make(chan struct{}),
+	}
+	w.seen.Store(&Revision{})
+	return w
 }
 
 // Ready is closed after the first read that succeeded, whatever it found.
@@ -74,71 +79,86 @@ func (w *Watcher) LoadedAt() time.Time {
 }
 
 // Run watches until the context ends, which is no error. The store may be down
-// at any time.
+// at any time. It is called once.
 func (w *Watcher) Run(ctx context.Context) error {
-	subscription := w.store.client.Subscribe(ctx, w.store.channel(w.namespace))
-	defer subscription.Close()
-	// The channel also tells when the subscription was made again after a lost
-	// connection, which is the time to look for what was missed.
-	messages := subscription.ChannelWithSubscriptions(redis.WithChannelSize(100))
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	var listener sync.WaitGroup
+	defer listener.Wait()
+	listener.Go(func() { w.listen(ctx) })
+
+	failures := 0
 	for {
+		wait := jitter(w.options.PollInterval)
+		if err := w.read(ctx); err != nil {
+			failures++
+			wait = backoff(failures, w.options.PollInterval)
+		} else {
+			failures = 0
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case message, open := <-messages:
-			if !open {
-				return nil
-			}
-			if !w.tellsNews(message) {
-				continue
-			}
-		case <-timer.C:
+		case <-w.news:
+		case <-time.After(wait):
 		}
-		timer.Reset(w.load(ctx))
 	}
 }
 
-// tellsNews says whether a message is a reason to read the definitions.
-func (w *Watcher) tellsNews(message any) bool {
+// hears takes a message of the channel.
+func (w *Watcher) hears(message any) {
 	event, ok := message.(*redis.Message)
-	if !ok {
-		return true // subscribed, again perhaps
+	if !ok { // subscribed: there was no event for what came before
+		w.wake()
+		return
 	}
 	text, found := strings.CutPrefix(event.Payload, "revision ")
 	revision, err := ParseRevision(text)
 	if !found || err != nil {
 		w.options.OnGarbage()
-		return false
+		return
 	}
 	// Events that came in while a read was under way are answered by it.
-	return revision != w.seen
+	if revision != *w.seen.Load() {
+		w.wake()
+	}
 }
 
-// load reads the definitions and returns how long to wait for the next time.
-func (w *Watcher) load(ctx context.Context) time.Duration {
+func (w *Watcher) wake() {
+	select {
+	case w.news <- struct{}{}:
+	default:
+	}
+}
+
+// read hands over what is new in the store.
+func (w *Watcher) read(ctx context.Context) error {
 	timeout, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	snapshot, err := w.store.Load(timeout, w.namespace)
-	if err != nil {
+	if err := w.loadIfNew(timeout); err != nil {
 		if ctx.Err() == nil {
 			w.options.OnError(fmt.Errorf("watch: %w", err))
 		}
-		return jitter(min(retryInterval, w.options.PollInterval))
+		return err
 	}
 	w.loadedAt.Store(time.Now().UnixMicro())
-	// An order of revisions is not asked for: after the loss of a store, another
-	// with an earlier clock is the truth.
-	if !snapshot.Revision.IsZero() && snapshot.Revision != w.seen {
-		w.seen = snapshot.Revision
-		w.onSnapshot(snapshot)
-	}
 	w.isReady.Do(func() { close(w.ready) })
-	return jitter(w.options.PollInterval)
+	return nil
 }
 
-// jitter varies a duration by ±10 %.
-func jitter(d time.Duration) time.Duration {
-	return time.Duration(float64(d) * (0.9 + 0.2*rand.Float64()))
+// loadIfNew reads the definitions only under a revision that it has not seen:
+// a poll costs next to nothing.
+//
+// An order of revisions is not asked for: after the loss of a store, another
+// with an earlier clock is the truth.
+func (w *Watcher) loadIfNew(ctx context.Context) error {
+	revision, err := w.store.revision(ctx, w.namespace)
+	if err != nil || revision.IsZero() || revision == *w.seen.Load() {
+		return err
+	}
+	snapshot, err := w.store.Load(ctx, w.namespace)
+	if err != nil || snapshot.Revision.IsZero() {
+		return err
+	}
+	w.seen.Store(&snapshot.Revision)
+	w.onSnapshot(snapshot)
+	return nil
 }

@@ -71,6 +71,14 @@ func awaitSubscription(t *testing.T, client redis.UniversalClient, channel strin
 	}
 }
 
+// setUser changes an ACL user.
+func setUser(t *testing.T, client redis.UniversalClient, rules ...any) {
+	t.Helper()
+	if err := client.Do(t.Context(), append([]any{"ACL", "SETUSER"}, rules...)...).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAWatcherHearsOfEveryPublish(t *testing.T) {
 	s, client, prefix := sharedStore(t)
 	publish(t, s, "shop", definition("shop", "orders", 1))
@@ -125,6 +133,58 @@ func TestAWatcherFindsByPollingWhatItDidNotHear(t *testing.T) {
 	}
 	if g := generations(next(t, "the missed edit", w.snapshots)); g["orders"] != 2 {
 		t.Errorf("found %v", g)
+	}
+}
+
+func TestWhatWasPublishedWhileTheSubscriptionWasLostIsFound(t *testing.T) {
+	server := testredis.Start(t)
+	s, client := connect(t, server.URL(), store.DefaultPrefix)
+	w := watch(t, s, time.Hour) // polls never: subscribing anew makes up for it
+	awaitSubscription(t, client, "tallyman:events:shop")
+	for generation := int64(1); generation <= 3; generation++ {
+		if err := client.ClientKillByFilter(t.Context(), "TYPE", "pubsub").Err(); err != nil {
+			t.Fatal(err)
+		}
+		publish(t, s, "shop", definition("shop", "orders", generation))
+		if g := generations(next(t, "the edit", w.snapshots)); g["orders"] != generation {
+			t.Errorf("found %v, want generation %d", g, generation)
+		}
+		awaitSubscription(t, client, "tallyman:events:shop")
+	}
+}
+
+func TestAWatcherThatMayNotSubscribePollsAndTriesAgain(t *testing.T) {
+	server := testredis.Start(t)
+	admin, client := connect(t, server.URL(), store.DefaultPrefix)
+	setUser(t, client, "deaf", "on", "nopass", "~*", "+@all", "resetchannels")
+	s, _ := connect(t, "redis://deaf:any@"+server.Addr, store.DefaultPrefix)
+	w := watch(t, s, 20*time.Millisecond)
+	publish(t, admin, "shop", definition("shop", "orders", 1))
+	next(t, "a snapshot by a poll", w.snapshots)
+
+	setUser(t, client, "deaf", "allchannels")
+	awaitSubscription(t, client, "tallyman:events:shop")
+}
+
+func TestEventsWithoutNewsCostNoLoad(t *testing.T) {
+	server := testredis.Start(t)
+	s, client := connect(t, server.URL(), store.DefaultPrefix)
+	published := publish(t, s, "shop", definition("shop", "orders", 1))
+	w := watch(t, s, time.Hour)
+	next(t, "the first snapshot", w.snapshots)
+	awaitSubscription(t, client, "tallyman:events:shop")
+	scripts := func() string {
+		return client.InfoMap(t.Context(), "commandstats").Item("Commandstats", "cmdstat_hgetall")
+	}
+	before := scripts()
+	for range 100 {
+		client.Publish(t.Context(), "tallyman:events:shop", "revision 1-1")
+		client.Publish(t.Context(), "tallyman:events:shop", "revision "+published.Revision.String())
+	}
+	client.Publish(t.Context(), "tallyman:events:shop", "the end")
+	next(t, "the end of the events", w.garbage)
+	if after := scripts(); after != before {
+		t.Errorf("definitions were read: %s, before %s", after, before)
 	}
 }
 
