@@ -187,29 +187,50 @@ func podLabels(f *flags) (map[string]string, error) {
 
 // check refuses what does not go together.
 func (c *Config) check() error {
-	for name, address := range map[string]string{"listen": c.Listen, "check-listen": c.CheckListen, "admin-listen": c.AdminListen} {
-		if _, _, err := net.SplitHostPort(address); address != "" && err != nil {
-			return fmt.Errorf("--%s must be an address with a port, such as 127.0.0.1:8081, not %q", name, address)
+	if err := c.checkPolicies(); err != nil {
+		return err
+	}
+	return c.checkServices()
+}
+
+// checkPolicies is about where policies and counts are.
+func (c *Config) checkPolicies() error {
+	o := &c.Limiter
+	switch {
+	case o.Store == "":
+		return errors.New("--store is missing: give the URL of a Redis, or memory: to count in this process alone")
+	case o.TrustedHops < 0:
+		return errors.New("--trusted-hops must be 0 or more")
+	case o.PolicyFile != "":
+		return nil
+	case o.Store == tallyman.MemoryStore:
+		return errors.New("--policy-file is missing: the store memory: holds no policies")
+	case o.Namespace == "":
+		return errors.New("--namespace is missing: say whose policies apply, or give a --policy-file")
+	case o.Labels == nil:
+		return errors.New("--pod-labels-file or --pod-labels is missing: policies select pods by their labels; " +
+			"or give a --policy-file, all of which applies")
+	default:
+		return nil
+	}
+}
+
+// checkServices is about what is served where.
+func (c *Config) checkServices() error {
+	for _, s := range []struct{ flag, address string }{
+		{"listen", c.Listen}, {"check-listen", c.CheckListen}, {"admin-listen", c.AdminListen},
+	} {
+		if _, _, err := net.SplitHostPort(s.address); s.address != "" && err != nil {
+			return fmt.Errorf("--%s must be an address with a port, such as 127.0.0.1:8081, not %q", s.flag, s.address)
 		}
 	}
 	switch {
-	case c.Limiter.Store == "":
-		return errors.New("--store is missing: give the URL of a Redis, or memory: to count in this process alone")
-	case c.Limiter.PolicyFile == "" && c.Limiter.Store == tallyman.MemoryStore:
-		return errors.New("--policy-file is missing: the store memory: holds no policies")
-	case c.Limiter.PolicyFile == "" && c.Limiter.Namespace == "":
-		return errors.New("--namespace is missing: say whose policies apply, or give a --policy-file")
-	case c.Limiter.PolicyFile == "" && c.Limiter.Labels == nil:
-		return errors.New("--pod-labels-file or --pod-labels is missing: policies select pods by their labels; " +
-			"or give a --policy-file, all of which applies")
+	case c.Listen != "" && c.Upstream == nil:
+		return errors.New("--upstream is missing: give the URL of the app behind --listen, such as http://127.0.0.1:8080")
 	case c.Listen == "" && c.Upstream != nil:
 		return errors.New("--listen is missing: give the address of the proxy in front of --upstream, such as 127.0.0.1:8081")
 	case c.Listen == "" && c.CheckListen == "" && c.AdminListen == "":
 		return errors.New("there is nothing to serve: give --listen with --upstream, or --check-listen")
-	case c.Listen != "" && c.Upstream == nil:
-		return errors.New("--upstream is missing: give the URL of the app behind --listen, such as http://127.0.0.1:8080")
-	case c.Limiter.TrustedHops < 0:
-		return errors.New("--trusted-hops must be 0 or more")
 	case c.DrainTimeout < 0:
 		return errors.New("--drain-timeout must be 0s or more")
 	default:

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,7 +56,7 @@ func rewrite(r *httputil.ProxyRequest, upstream *url.URL) {
 	}
 	if peer, _, err := net.SplitHostPort(r.In.RemoteAddr); err == nil {
 		before := r.Out.Header["X-Forwarded-For"]
-		r.Out.Header["X-Forwarded-For"] = append(before[:len(before):len(before)], peer)
+		r.Out.Header["X-Forwarded-For"] = append(slices.Clip(before), peer)
 	}
 }
 

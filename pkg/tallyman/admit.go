@@ -2,6 +2,7 @@ package tallyman
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -23,6 +24,9 @@ import (
 func (l *Limiter) Admit(ctx context.Context, r Request) Decision {
 	d := l.decide(ctx, r, l.counters.Take)
 	l.observer.Decided(d)
+	if !d.Allowed && l.logger.Enabled(ctx, slog.LevelDebug) {
+		l.logger.Debug("Refused a request", "policy", d.Policy, "limit", d.Limit, "reason", d.Reason)
+	}
 	return d
 }
 
@@ -75,6 +79,7 @@ func (l *Limiter) meet(s *snapshot, r *match.Request) *meeting {
 			o := rule.matcher.Evaluate(r)
 			if o.Err != nil {
 				l.observer.ExpressionFailed(rule.template.Policy, rule.template.Limit)
+				l.logger.Debug("Took the safe side", "policy", rule.template.Policy, "error", o.Err)
 			}
 			if o.Verdict != match.Skip {
 				m.add(rule, o, len(s.policies) > 1)

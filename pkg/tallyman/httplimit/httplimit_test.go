@@ -273,9 +273,9 @@ func TestRefusalIsReadByAClientThatSendsItsBodyFirst(t *testing.T) {
 		size      int
 		keepsOpen bool
 	}{
-		"70 KB":        {"Content-Length: 70000\r\n", 70_000, true},
-		"50 MB":        {"Content-Length: 50000000\r\n", 50_000_000, false},
-		"50 MB chunks": {"Transfer-Encoding: chunked\r\n", 50_000_000, false},
+		"70 KB":       {"Content-Length: 70000\r\n", 70_000, true},
+		"50 MB":       {"Content-Length: 50000000\r\n", 50_000_000, false},
+		"5 MB chunks": {"Transfer-Encoding: chunked\r\n", 5_000_000, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := net.Dial("tcp", server.Listener.Addr().String())
