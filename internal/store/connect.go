@@ -28,11 +28,14 @@ type ConnectOptions struct {
 // Connect returns a client that connects on first use, so that a server that is
 // down is no error here. The caller closes it.
 //
-// The client never repeats a command by itself, and honours the deadlines of
-// contexts.
+// The client honours the deadlines of contexts, and has up to pool_size
+// connections, 10 per CPU if not set, or 5 per CPU and node of a Redis Cluster.
+// It never repeats a command by itself, but for that of a Redis Cluster: there
+// MaxRedirects is the budget for redirects and repetitions. A command that must
+// not be repeated says so by NoRetry, as those of package limiter do.
 //
-// No error holds any part of the URL, since a password may stand where none is
-// expected.
+// No error holds any part of the URL but the names of parameters, since a
+// password may stand where none is expected.
 func Connect(o ConnectOptions) (redis.UniversalClient, error) {
 	scheme, _, found := strings.Cut(o.URL, "://")
 	if !found {
@@ -57,6 +60,7 @@ func (o ConnectOptions) connectServer() (redis.UniversalClient, error) {
 	}
 	o.override(&options.Username, &options.Password)
 	options.ContextTimeoutEnabled = true
+	options.DisableIdentity = true
 	options.DialerRetries = dialerRetries
 	options.MaintNotificationsConfig = noMaintenance()
 	return redis.NewClient(options), nil
@@ -67,8 +71,12 @@ func (o ConnectOptions) connectCluster() (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
+	if options.ReadOnly || options.RouteByLatency || options.RouteRandomly {
+		return nil, errReplicas
+	}
 	o.override(&options.Username, &options.Password)
 	options.ContextTimeoutEnabled = true
+	options.DisableIdentity = true
 	options.DialerRetries = dialerRetries
 	options.MaintNotificationsConfig = noMaintenance()
 	return redis.NewClusterClient(options), nil
@@ -82,11 +90,18 @@ func (o ConnectOptions) connectSentinel() (redis.UniversalClient, error) {
 	if options.MasterName == "" {
 		return nil, errors.New("the store's URL names no master: add ?master_name=NAME")
 	}
+	if options.ReplicaOnly || options.RouteByLatency || options.RouteRandomly {
+		return nil, errReplicas
+	}
 	o.override(&options.Username, &options.Password)
 	options.ContextTimeoutEnabled = true
+	options.DisableIdentity = true
 	options.DialerRetries = dialerRetries
 	return redis.NewFailoverClient(options), nil
 }
+
+var errReplicas = errors.New("the store's URL asks to read from replicas, which lag behind: " +
+	"remove read_only, replica_only, route_by_latency and route_randomly")
 
 // dialerRetries is one attempt: who needs the connection decides what follows.
 const dialerRetries = 1
@@ -106,7 +121,7 @@ var defaults = map[string]string{
 func parse[T any](text string, parser func(string) (T, error)) (T, error) {
 	var none T
 	u, err := url.Parse(text)
-	if err != nil {
+	if err != nil || misplacedCredentials(text) {
 		return none, errors.New("the store's URL cannot be parsed; percent-encode special characters in user name and password: " + forms)
 	}
 	u.Scheme, _, _ = strings.Cut(u.Scheme, "+")
@@ -116,7 +131,10 @@ func parse[T any](text string, parser func(string) (T, error)) (T, error) {
 			query.Set(name, value)
 		}
 	}
-	query.Set("max_retries", "-1") // a request must not be charged twice in silence
+	if query.Has("max_retries") {
+		return none, errors.New("the store's URL has max_retries, but a request must not be charged twice in silence: remove it")
+	}
+	query.Set("max_retries", "-1")
 	u.RawQuery = query.Encode()
 	options, err := parser(u.String())
 	switch {
@@ -127,6 +145,14 @@ func parse[T any](text string, parser func(string) (T, error)) (T, error) {
 	default:
 		return none, errors.New("the store's URL is not valid: " + forms)
 	}
+}
+
+// misplacedCredentials tells whether a password with a slash, a question mark or
+// a hash has become a part of the path, the query or the fragment.
+func misplacedCredentials(text string) bool {
+	_, text, _ = strings.Cut(text, "://")
+	end := strings.IndexAny(text, "/?#")
+	return end >= 0 && strings.Contains(text[end:], "@")
 }
 
 // noMaintenance turns off the push notifications of Redis Enterprise, which a

@@ -22,6 +22,11 @@ func TestAURLThatIsWrongIsRefusedWithoutShowingItsSecrets(t *testing.T) {
 		"unknown parameter":     "redis://user:hunter2@localhost?pool=3",
 		"bad parameter value":   "redis://user:hunter2@localhost?pool_size=hunter2",
 		"sentinel, no master":   "redis+sentinel://user:hunter2@localhost:26379",
+		"password with a query": "redis://user:12?hunter2@localhost:6379",
+		"password with a hash":  "redis://user:12#hunter2@localhost:6379",
+		"password with a path":  "redis://user:12/hunter2@localhost:6379",
+		"password in an option": "redis+sentinel://localhost?master_name=m&addr=hunter2",
+		"no slashes":            "redis:hunter2@localhost",
 		"empty":                 "",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -30,6 +35,25 @@ func TestAURLThatIsWrongIsRefusedWithoutShowingItsSecrets(t *testing.T) {
 				t.Errorf("error: %v", err)
 			}
 		})
+	}
+}
+
+// Some of these would make go-redis panic, the others make it read from replicas
+// or repeat what may have been done.
+func TestAParameterThatWouldBreakAPromiseIsRefused(t *testing.T) {
+	for _, url := range []string{
+		"redis+sentinel://a?master_name=m&route_by_latency=true",
+		"redis+sentinel://a?master_name=m&route_randomly=true",
+		"redis+sentinel://a?master_name=m&replica_only=true",
+		"redis+cluster://a?read_only=true",
+		"redis+cluster://a?route_by_latency=true",
+		"redis+cluster://a?route_randomly=true",
+		"redis://a?max_retries=3",
+	} {
+		if client, err := store.Connect(store.ConnectOptions{URL: url}); err == nil {
+			t.Errorf("%s was taken", url)
+			_ = client.Close()
+		}
 	}
 }
 

@@ -13,10 +13,26 @@
 // definitions deletes the hash and leaves the revision behind, for a day; a
 // store without a revision knows nothing, and enforcers keep what they have.
 //
-// A sidecar needs these commands, on the keys of its own namespace only:
-// MULTI, EXEC, GET, HGETALL, SUBSCRIBE to read; HDEL, and EVALSHA, EVAL with
-// TIME, HGETALL, HSET, HDEL, PEXPIRE to report; and what package limiter needs
-// on its counters.
+// A sidecar needs these rules of an ACL, for its own namespace only, and what
+// package limiter needs for its counters:
+//
+//	%R~tallyman:policies:{<ns>} %R~tallyman:revision:{<ns>}
+//	~tallyman:enforcers:{<ns>} &tallyman:events:<ns>
+//	+client|setname +ping +get +subscribe +eval_ro +evalsha_ro +type +hlen +hgetall
+//	+eval +evalsha +time +del +hset +hdel +pexpire +hrandfield
+//
+// The manager needs these:
+//
+//	~tallyman:policies:* ~tallyman:revision:* ~tallyman:enforcers:*
+//	~tallyman:namespaces &tallyman:events:*
+//	+client|setname +ping +script|load +script|exists +eval +evalsha +type +exists +time
+//	+eval_ro +evalsha_ro +get +set +del +hlen +hget +hset +hkeys +hstrlen +publish
+//	+sismember +sadd +srem +smembers
+//
+// Redis is 7.0 or later: EVAL_RO reads in one step what may not be written.
+//
+// Both need +select for a database other than 0, and on a Redis Cluster
+// +cluster|slots, +command and +asking.
 //
 // It must not import a client of Kubernetes: it is linked into the sidecar.
 package store

@@ -1,6 +1,7 @@
 -- load.lua reads the definitions of a namespace with their revision, in one
 -- step. It is a script and no transaction, since a Redis whose memory is full
--- refuses to queue commands, even those that only read.
+-- refuses to queue commands, even those that only read. It is called read-only,
+-- since else an ACL would have to allow to write the keys.
 --
 -- KEYS[1]  hash of definitions
 -- KEYS[2]  revision
