@@ -46,14 +46,14 @@ func (a activation) headers() ref.Val {
 	if len(a.r.Header) > maxHeaders {
 		return types.WrapErr(errTooLong)
 	}
-	return stringMap{headerLookup{a.r}}
+	return stringMap{headerLookup(a)}
 }
 
 func parameters(v *values) ref.Val {
 	if v.err != nil {
 		return types.WrapErr(v.err)
 	}
-	return stringMap{mapLookup(v.first)}
+	return stringMap{v}
 }
 
 // text is a CEL string, or an error for one that is too long to look into.

@@ -2,6 +2,7 @@ package match
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -34,8 +35,8 @@ func ClientIP(remoteAddr string, xff []string, trustedHops int) netip.Addr {
 
 // entryFromRight is the n-th entry, counted from the right from 1, or "".
 func entryFromRight(lines []string, n int) string {
-	for i := len(lines) - 1; i >= 0; i-- {
-		rest, more := lines[i], true
+	for _, line := range slices.Backward(lines) {
+		rest, more := line, true
 		for more {
 			var entry string
 			rest, entry, more = cutLast(rest)

@@ -3,7 +3,6 @@ package match
 import (
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -86,10 +85,11 @@ func (c *compiler) pathCondition(path string, p *policy.PathMatch) condition {
 	case policy.PathRegularExpression:
 		re, tooLong := c.regexp(path+".value", p.Value)
 		return func(r *Request) (bool, *EvaluationError) {
-			if len(r.path()) > MaxInput {
+			found, err := re.find(r.path())
+			if err != nil {
 				return false, tooLong
 			}
-			return re.MatchString(r.path()), nil
+			return found, nil
 		}
 	default:
 		c.errs.Add(path+".type", "%q is unknown: write Exact, Prefix, Template or RegularExpression", p.Type)
@@ -148,7 +148,7 @@ func (c *compiler) headerCondition(path string, h policy.HeaderMatch) condition 
 	case policy.HeaderRegularExpression:
 		re, tooLong := c.regexp(path+".value", h.Value)
 		return func(r *Request) (bool, *EvaluationError) {
-			return anyMatchesRegexp(re, r.header(name), tooLong)
+			return anyMatches(re, r.header(name), tooLong)
 		}
 	default:
 		c.errs.Add(path+".type", "%q is unknown: write Exact or RegularExpression", h.Type)
@@ -156,14 +156,15 @@ func (c *compiler) headerCondition(path string, h policy.HeaderMatch) condition 
 	}
 }
 
-// anyMatchesRegexp looks into MaxInput bytes of all the values together.
-func anyMatchesRegexp(re *regexp.Regexp, values []string, tooLong *EvaluationError) (bool, *EvaluationError) {
+// anyMatches looks into as many bytes of all the values together as the
+// pattern takes of one.
+func anyMatches(p pattern, values []string, tooLong *EvaluationError) (bool, *EvaluationError) {
 	total := 0
 	for _, v := range values {
-		if total += len(v); total > MaxInput {
+		if total += len(v); total > p.longest {
 			return false, tooLong
 		}
-		if re.MatchString(v) {
+		if p.re.MatchString(v) {
 			return true, nil
 		}
 	}
@@ -172,10 +173,10 @@ func anyMatchesRegexp(re *regexp.Regexp, values []string, tooLong *EvaluationErr
 
 // regexp compiles an expression over a whole value, with the fault to report
 // when the value is too long for it.
-func (c *compiler) regexp(path, expression string) (*regexp.Regexp, *EvaluationError) {
-	re, err := compileWhole(expression)
+func (c *compiler) regexp(path, expression string) (pattern, *EvaluationError) {
+	p, err := whole(expression)
 	if err != nil {
 		c.errs.Add(path, "the regular expression %s", shorten(err.Error()))
 	}
-	return re, tooLong(path)
+	return p, tooLong(path)
 }

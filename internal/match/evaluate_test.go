@@ -1,6 +1,7 @@
 package match
 
 import (
+	"errors"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -50,7 +51,7 @@ func FuzzEvaluate(f *testing.F) {
 		if got.Cost < 0 || got.Cost > policy.MaxInteger {
 			t.Errorf("cost %d", got.Cost)
 		}
-		if _, ok := got.Err.(*EvaluationError); got.Err != nil && !ok {
+		if _, ok := errors.AsType[*EvaluationError](got.Err); got.Err != nil && !ok {
 			t.Errorf("error %v", got.Err)
 		}
 	})

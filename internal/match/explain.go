@@ -29,16 +29,20 @@ var remedies = []struct{ prefix, remedy string }{
 func explain(all []*cel.Error) error {
 	first := all[0]
 	message := shorten(strings.ReplaceAll(first.Message, " (in container '')", ""))
-	for _, r := range remedies {
-		if strings.HasPrefix(first.Message, r.prefix) {
-			message += "; " + r.remedy
-			break
-		}
-	}
+	message += remedy(first.Message)
 	if others := len(all) - 1; others > 0 {
 		message += fmt.Sprintf(" (and %d more)", others)
 	}
 	return fmt.Errorf("does not compile%s: %s", position(first), message)
+}
+
+func remedy(message string) string {
+	for _, r := range remedies {
+		if strings.HasPrefix(message, r.prefix) {
+			return "; " + r.remedy
+		}
+	}
+	return ""
 }
 
 // position counts from 1, and names the line when it is not the first. Some

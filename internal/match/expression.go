@@ -11,10 +11,11 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/policy"
 )
 
-// maxExpressionCost stops an evaluation, in CEL's cost units. A comparison
-// takes a few, a regular expression of 40 characters over 8 KiB takes 8200; a
-// unit is some tens of nanoseconds, so that the bound is about a millisecond.
-const maxExpressionCost = 20_000
+// maxExpressionCost stops an evaluation, in CEL's cost units: about one for each
+// step and each ten bytes compared. Most expressions take less than 50, one that
+// goes through 100 headers less than 1000. The bound is a few milliseconds; the
+// time grows with its square, since CEL searches a stack of steps.
+const maxExpressionCost = 5000
 
 const (
 	// maxParserDepth bounds the parser's recursion.
@@ -93,7 +94,8 @@ func compileExpression(source string, want resultKind) (cel.Program, error) {
 	program, err := env.Program(ast,
 		cel.EvalOptions(cel.OptOptimize),
 		cel.CostLimit(maxExpressionCost),
-		cel.CostTrackerOptions(stringFunctionCosts()...),
+		functionCosts(),
+		boundedMatches(),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("does not compile: %s", shorten(err.Error()))

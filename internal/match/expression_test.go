@@ -162,6 +162,14 @@ func TestWhatCannotBeEvaluatedSaysNothingOfTheRequest(t *testing.T) {
 		{"request.headers['x-a'] == 'x'", &Request{Header: http.Header{"X-A": {long}}}, "input is too long"},
 		{"request.headers['x-a'] == 'x'", &Request{Header: many}, "input is too long"},
 		{"request.query['a'] == 'x'", &Request{RawQuery: long}, "input is too long"},
+		{"request.path.matches('(?:x{0,30}){30}y')", &Request{Path: "/" + long[:1000]}, "input is too long"},
+		{"matches(request.path, '(?:x{0,30}){30}y')", &Request{Path: "/" + long[:1000]}, "input is too long"},
+		{"dyn(request.path).matches('(?:x{0,30}){30}y')", &Request{Path: "/" + long[:1000]}, "input is too long"},
+		{
+			"request.query.all(a, request.path.split('').size() > 1)",
+			&Request{Path: "/" + long[:1000], RawQuery: numbered(50)},
+			"the expression takes too long for this request",
+		},
 		{"request.cookies['a'] == 'x'", &Request{Header: http.Header{"Cookie": {long[:MaxInput/2], long[:MaxInput/2], "a=b"}}}, "input is too long"},
 		{
 			"request.query.all(a, request.query.all(b, a != b || a == b))",

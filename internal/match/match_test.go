@@ -1,6 +1,7 @@
 package match
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -153,7 +154,7 @@ func TestWhatCannotBeEvaluatedFallsToTheSafeSide(t *testing.T) {
 
 // faultPath is the path of an evaluation error, or "".
 func faultPath(err error) string {
-	if fault, ok := err.(*EvaluationError); ok {
+	if fault, ok := errors.AsType[*EvaluationError](err); ok {
 		return fault.Path
 	}
 	return ""

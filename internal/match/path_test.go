@@ -118,7 +118,7 @@ func checkNormal(t rapid.TB, raw string) {
 	if path == "/" {
 		return
 	}
-	for _, segment := range strings.Split(path[1:], "/") {
+	for segment := range strings.SplitSeq(path[1:], "/") {
 		if segment == "" || segment == "." || segment == ".." || strings.Contains(segment, ";") {
 			t.Fatalf("%q becomes %q, with the segment %q", raw, path, segment)
 		}

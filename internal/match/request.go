@@ -40,16 +40,18 @@ type Request struct {
 	// ClientIP is zero when it is not known.
 	ClientIP netip.Addr
 
-	cachedPath    string
-	cachedHost    string
-	cachedQuery   *values
-	cachedCookies *values
+	cachedPath        string
+	cachedHost        string
+	cachedHeaderNames []string
+	cachedQuery       *values
+	cachedCookies     *values
 }
 
 // values are parsed parameters, or why they could not be parsed.
 type values struct {
-	first map[string]string
-	err   error
+	first       map[string]string
+	cachedNames []string
+	err         error
 }
 
 // path is the normalised path; it is never empty.

@@ -16,7 +16,8 @@ import (
 // lookup finds values by name.
 type lookup interface {
 	get(name string) (value string, present bool)
-	// names are sorted, so that an expression over them has one result.
+	// names are sorted, so that an expression over them has one result. They
+	// are collected once for a request: an expression may ask in a loop.
 	names() []string
 }
 
@@ -29,26 +30,35 @@ func (h headerLookup) get(name string) (string, bool) {
 }
 
 func (h headerLookup) names() []string {
-	names := make([]string, 0, len(h.r.Header)+1)
-	for name := range h.r.Header {
+	if h.r.cachedHeaderNames == nil {
+		h.r.cachedHeaderNames = headerNames(h.r)
+	}
+	return h.r.cachedHeaderNames
+}
+
+func headerNames(r *Request) []string {
+	names := make([]string, 0, len(r.Header)+1)
+	for name := range r.Header {
 		names = append(names, strings.ToLower(name))
 	}
-	if h.r.Host != "" {
+	if r.Host != "" {
 		names = append(names, "host")
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// mapLookup finds parsed parameters.
-type mapLookup map[string]string
-
-func (m mapLookup) get(name string) (string, bool) {
-	value, present := m[name]
+func (v *values) get(name string) (string, bool) {
+	value, present := v.first[name]
 	return value, present
 }
 
-func (m mapLookup) names() []string { return slices.Sorted(maps.Keys(m)) }
+func (v *values) names() []string {
+	if v.cachedNames == nil {
+		v.cachedNames = slices.Sorted(maps.Keys(v.first))
+	}
+	return v.cachedNames
+}
 
 // stringMap is a CEL map(string, string) where a missing name has the value
 // "", so that a comparison with an optional header needs no test for its
