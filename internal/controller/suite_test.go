@@ -147,6 +147,11 @@ func (w *world) startManager() (stop func()) {
 		Cache:      controller.CacheOptions(),
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
+
+		LeaderElection:                true,
+		LeaderElectionID:              "manager.tallyman.dev",
+		LeaderElectionNamespace:       "tallyman-system",
+		LeaderElectionReleaseOnCancel: true,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	w.registry = prometheus.NewRegistry()

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTheStoreIsTakenFromFlagThenFileThenEnvironment(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "url")
+	if err := os.WriteFile(file, []byte("redis://file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ flag, file, env, want string }{
+		"flag":                  {flag: "redis://flag", want: "redis://flag"},
+		"file":                  {file: file, want: "redis://file"},
+		"environment":           {env: "redis://env", want: "redis://env"},
+		"flag over environment": {flag: "redis://flag", env: "redis://env", want: "redis://flag"},
+		"file over environment": {file: file, env: "redis://env", want: "redis://file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("TALLYMAN_STORE", test.env)
+			o := options{storeURL: test.flag, storeFile: test.file, resync: time.Minute}
+			if err := o.complete(); err != nil || o.storeURL != test.want {
+				t.Errorf("the store is %q (%v), not %q", o.storeURL, err, test.want)
+			}
+		})
+	}
+}
+
+func TestWhatIsWrongWithTheFlagsIsSaid(t *testing.T) {
+	t.Setenv("TALLYMAN_STORE", "")
+	for name, test := range map[string]struct {
+		options options
+		want    string
+	}{
+		"no store":     {options{resync: time.Minute}, "--store is missing"},
+		"two stores":   {options{storeURL: "redis://:hunter2@a", storeFile: "b", resync: time.Minute}, "give one of them"},
+		"no file":      {options{storeFile: "/does/not/exist", resync: time.Minute}, "--store-file: "},
+		"short resync": {options{storeURL: "redis://a"}, "--resync must be"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := test.options.complete()
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("error %v does not say %q", err, test.want)
+			}
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("the error shows the password: %v", err)
+			}
+		})
+	}
+}
