@@ -28,7 +28,7 @@ func documentedRules(t *testing.T, heading string) []any {
 	for line := range strings.Lines(after) {
 		switch rule, indented := strings.CutPrefix(line, "//\t"); {
 		case indented:
-			for _, field := range strings.Fields(strings.ReplaceAll(rule, "<ns>", "shop")) {
+			for field := range strings.FieldsSeq(strings.ReplaceAll(rule, "<ns>", "shop")) {
 				rules = append(rules, field)
 			}
 		case rules != nil:

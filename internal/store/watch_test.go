@@ -218,7 +218,7 @@ func TestAWatcherOutlivesItsStore(t *testing.T) {
 	s, _ := connect(t, server.URL(), store.DefaultPrefix)
 	server.Kill()
 	w := watch(t, s, 10*time.Millisecond) // Redis is down from the start
-	next(t, "an error", w.errors)
+	_ = next(t, "an error", w.errors)
 	select {
 	case <-w.Ready():
 		t.Error("ready without an answer from the store")
