@@ -65,7 +65,7 @@ vet: ## Run go vet
 
 .PHONY: lint
 lint: ## Run the linters (the first time, golangci-lint is built: minutes)
-	$(GOLANGCI_LINT) run
+	$(GOLANGCI_LINT) run --allow-parallel-runners
 
 # Compared with the index, not with the last commit: who has changed the API can
 # stage what came out and verify before committing.

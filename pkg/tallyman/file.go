@@ -72,7 +72,7 @@ func parseFile(data []byte, namespace, prefix string) ([]*enforced, error) {
 		errs     []error
 		index    int
 	)
-	seen := map[string]int{} // name → document
+	seen := map[string]int{} // namespace/name → document
 	for document := range documents(data) {
 		index++
 		e, err := parseDocument(document, index, namespace, prefix)
@@ -80,10 +80,9 @@ func parseFile(data []byte, namespace, prefix string) ([]*enforced, error) {
 			errs = append(errs, fmt.Errorf("document %d: %w", index, err))
 			continue
 		}
-		name := e.definition.Name
+		name := e.definition.Namespace + "/" + e.definition.Name
 		if first, taken := seen[name]; taken {
-			errs = append(errs, fmt.Errorf("document %d: policy %q is in document %d already: "+
-				"rename one, also if their namespaces differ, since decisions name a policy by its name", index, name, first))
+			errs = append(errs, fmt.Errorf("document %d: policy %s is in document %d already: rename one", index, name, first))
 			continue
 		}
 		seen[name] = index
@@ -92,7 +91,7 @@ func parseFile(data []byte, namespace, prefix string) ([]*enforced, error) {
 	if index == 0 {
 		return nil, fmt.Errorf("it has no %s: write at least one", kind)
 	}
-	slices.SortFunc(policies, func(a, b *enforced) int {
+	slices.SortStableFunc(policies, func(a, b *enforced) int {
 		return strings.Compare(a.definition.Name, b.definition.Name)
 	})
 	return policies, errors.Join(errs...)

@@ -16,6 +16,7 @@ func TestFileHasManyDocuments(t *testing.T) {
 		head+"metadata: {name: b}\n"+one+
 		"--- # a comment\n\n# nothing but comments\n---\n"+
 		head+"metadata: {name: a, namespace: shop, generation: 7}\n"+one+
+		"---\n"+head+"metadata: {name: a, namespace: bank}\n"+one+
 		"---\r\n"+head+one+"...\n---\n"), "default", "p")
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +25,7 @@ func TestFileHasManyDocuments(t *testing.T) {
 	for _, e := range policies {
 		got = append(got, e.definition.Namespace+"/"+e.definition.Name)
 	}
-	if diff := cmp.Diff([]string{"shop/a", "default/b", "default/policy-3"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"shop/a", "bank/a", "default/b", "default/policy-4"}, got); diff != "" {
 		t.Errorf("policies (-want +got):\n%s", diff)
 	}
 }
@@ -71,7 +72,7 @@ func TestFileErrorsNameThePlace(t *testing.T) {
 		"misspelt field of the spec": {head + "metadata: {name: o}\nspec: {selector: {}, limts: []}\n",
 			[]string{"document 1", `policy "o"`, "spec.limts"}},
 		"name that is none": {head + "metadata: {name: 'a:b'}\n" + one, []string{"document 1", `"a:b"`}},
-		"same name twice":   {good + head + "metadata: {name: good, namespace: other}\n" + one, []string{"document 2", `"good"`, "document 1"}},
+		"same name twice":   {good + good, []string{"document 2", "default/good", "document 1"}},
 		"window of another unit": {head + "metadata: {name: o}\nspec: {selector: {}, limits: [{name: x, requests: 1, window: 1d}]}\n",
 			[]string{"document 1", `policy "o"`, `"1d"`, "24h"}},
 		"fraction": {head + "metadata: {name: o}\nspec: {selector: {}, limits: [{name: x, requests: 1, window: 1m, cost: {requests: 1.5}}]}\n",
