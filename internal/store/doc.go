@@ -18,7 +18,7 @@
 //
 //	%R~tallyman:policies:{<ns>} %R~tallyman:revision:{<ns>}
 //	~tallyman:enforcers:{<ns>} &tallyman:events:<ns>
-//	+client|setname +ping +get +subscribe +eval_ro +evalsha_ro +type +hlen +hgetall
+//	+client|setname +ping +get +subscribe +eval_ro +evalsha_ro +type +hlen +hkeys +hstrlen +hget
 //	+eval +evalsha +time +del +hset +hdel +pexpire +hrandfield
 //
 // The manager needs these:

@@ -110,7 +110,7 @@ func (s *Store) Leave(ctx context.Context, ns, pod string) error {
 // that cannot be read are left out: who wrote them says nothing. So is what is
 // beyond 8 MiB of reports, which is 16,000 of a usual size.
 func (s *Store) Enforcers(ctx context.Context, ns string) ([]Enforcer, error) {
-	reply, err := enforcersScript.RunRO(ctx, s.client, []string{s.enforcersKey(ns)}, maxStored, maxReports).Slice()
+	reply, err := enforcersScript.Run(ctx, s.client, []string{s.enforcersKey(ns)}, maxStored, maxReports).Slice()
 	if err != nil {
 		return nil, fmt.Errorf("list enforcers of namespace %q: %w", ns, err)
 	}

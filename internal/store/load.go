@@ -39,7 +39,7 @@ var loadScript = redis.NewScript(loadSource)
 // rejected, and does not hide the others; garbage for a revision is none.
 func (s *Store) Load(ctx context.Context, ns string) (Snapshot, error) {
 	keys := []string{s.policiesKey(ns), s.revisionKey(ns)}
-	reply, err := loadScript.RunRO(ctx, s.client, keys, MaxDefinitions).StringSlice()
+	reply, err := loadScript.RunRO(ctx, s.client, keys, MaxDefinitions, policy.MaxDefinitionSize, MaxSize).StringSlice()
 	if err == nil && len(reply)%2 != 1 {
 		err = fmt.Errorf("the load script answered with %d values", len(reply))
 	}

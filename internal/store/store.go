@@ -21,6 +21,9 @@ const (
 	tombstoneTTL = 24 * time.Hour
 	// MaxDefinitions bounds what is published and read for one namespace.
 	MaxDefinitions = 10_000
+	// MaxSize bounds the definitions of one namespace together, in bytes: each
+	// of its sidecars reads them whole.
+	MaxSize = 64 << 20
 )
 
 //go:embed scripts/publish.lua
@@ -106,6 +109,7 @@ func encode(ns string, definitions []policy.Definition) ([]any, error) {
 	}
 	fields := make([]any, 0, 2*len(definitions))
 	names := make(map[string]bool, len(definitions))
+	size := 0
 	for _, d := range definitions {
 		if d.Namespace != ns || d.Name == "" || names[d.Name] {
 			return nil, fmt.Errorf("definition %q of namespace %q is of another namespace, has no name or comes twice", d.Name, d.Namespace)
@@ -117,6 +121,9 @@ func encode(ns string, definitions []policy.Definition) ([]any, error) {
 		}
 		if len(data) > policy.MaxDefinitionSize {
 			return nil, fmt.Errorf("definition %q has %d bytes, more than the %d allowed", d.Name, len(data), policy.MaxDefinitionSize)
+		}
+		if size += len(data); size > MaxSize {
+			return nil, fmt.Errorf("the definitions have more than the %d bytes allowed together", MaxSize)
 		}
 		fields = append(fields, d.Name, data)
 	}

@@ -194,7 +194,7 @@ func TestGarbageAmongDefinitionsIsRejectedAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	client.HSet(t.Context(), prefix+":policies:{shop}",
-		"binary", "\x00\xff", "empty", "", "object", "{}", "moved", foreign, "cut", own[:len(own)/2],
+		"binary", "\x00\xff", "empty", "", "huge", strings.Repeat("x", policy.MaxDefinitionSize+1), "object", "{}", "moved", foreign, "cut", own[:len(own)/2],
 		"changed", strings.Replace(string(own), "100", "900", 1))
 
 	snapshot := load(t, s, "shop")
@@ -205,7 +205,7 @@ func TestGarbageAmongDefinitionsIsRejectedAlone(t *testing.T) {
 	for _, r := range snapshot.Rejected {
 		rejected = append(rejected, r.Name)
 	}
-	if diff := cmp.Diff([]string{"binary", "changed", "cut", "empty", "moved", "object"}, rejected); diff != "" {
+	if diff := cmp.Diff([]string{"binary", "changed", "cut", "empty", "huge", "moved", "object"}, rejected); diff != "" {
 		t.Error(diff)
 	}
 	// The next publish makes the namespace whole again.

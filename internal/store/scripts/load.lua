@@ -6,9 +6,11 @@
 -- KEYS[1]  hash of definitions
 -- KEYS[2]  revision
 -- ARGV[1]  the most definitions that are read
+-- ARGV[2]  bytes of the longest definition that is read
+-- ARGV[3]  bytes that are read in all
 --
 -- Replies with the revision, then name, definition, name, definition, …; without
--- a revision with '' alone.
+-- a revision with '' alone. A definition beyond the bounds is replied as ''.
 
 if redis.call('TYPE', KEYS[2]).ok ~= 'string' then return {''} end
 local reply = {redis.call('GET', KEYS[2])}
@@ -20,5 +22,14 @@ local count = redis.call('HLEN', KEYS[1])
 if count > tonumber(ARGV[1]) then
   return redis.error_reply('ERR ' .. count .. ' definitions are more than the ' .. ARGV[1] .. ' allowed')
 end
-for _, value in ipairs(redis.call('HGETALL', KEYS[1])) do reply[#reply + 1] = value end
+local longest, budget = tonumber(ARGV[2]), tonumber(ARGV[3])
+for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
+  local length, definition = redis.call('HSTRLEN', KEYS[1], name), ''
+  if length <= longest and length <= budget then
+    budget = budget - length
+    definition = redis.call('HGET', KEYS[1], name)
+  end
+  reply[#reply + 1] = name
+  reply[#reply + 1] = definition
+end
 return reply
