@@ -6,6 +6,7 @@ SHELL := /usr/bin/env bash
 .DEFAULT_GOAL := help
 
 CONTROLLER_GEN := go tool -modfile=hack/tools/go.mod controller-gen
+KUSTOMIZE := go tool -modfile=hack/tools/go.mod kustomize
 GOLANGCI_LINT := go tool -modfile=hack/tools/golangci/go.mod golangci-lint
 
 # The race detector needs a C compiler. Without one, tests without it are better
@@ -55,7 +56,9 @@ test: redis controlplane ## Run all tests, against a real redis-server and a rea
 	@KUBEBUILDER_ASSETS="$$(hack/controlplane/build.sh)" go test $(RACE) ./...
 
 .PHONY: verify
-verify: stale vet lint ## Fail when generated files are stale, or an import rule, vet or lint is broken
+verify: stale vet lint ## Fail when generated files are stale, or manifests, an import rule, vet or lint are broken
+	@echo "verify: kustomize build config/default"
+	@$(KUSTOMIZE) build config/default >/dev/null
 	@echo "verify: import rules"
 	@go test -count=1 ./internal/arch # never cached: the cache does not see what go list reads
 

@@ -17,7 +17,6 @@ const module = "github.com/tallyman-dev/tallyman/"
 // The parts of other people's trees that the rules speak of.
 const (
 	apimachinery = "k8s.io/apimachinery/..."
-	errgroup     = "golang.org/x/sync/errgroup"
 	cel          = "github.com/google/cel-go/..."
 	prometheus   = "github.com/prometheus/client_golang/..."
 	redis        = "github.com/redis/go-redis/v9/..."
@@ -51,7 +50,7 @@ var mayImport = []rule{
 		"the library is a façade, and applications link all that it imports"},
 	{"pkg/tallyman/...", []string{"pkg/tallyman"},
 		"adapters use what any application could use"},
-	{"internal/sidecar/...", []string{"pkg/tallyman/...", prometheus, errgroup},
+	{"internal/sidecar/...", []string{"pkg/tallyman/...", prometheus},
 		"the sidecar is an application of the public library, which thereby proves sufficient"},
 	{"cmd/sidecar", []string{"internal/sidecar/...", "pkg/tallyman/...", prometheus, "github.com/redis/go-redis/v9/logging"},
 		"a main package wires, nothing more; where libraries log is a program's choice"},

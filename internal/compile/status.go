@@ -152,7 +152,7 @@ func summarize(pods []observation, generation int64) (string, *v1alpha1.Enforcer
 		}
 	}
 	current, total := len(pods)-len(behind), len(pods)
-	enforcers := v1alpha1.NewEnforcers(int32(current), int32(total)) //nolint:gosec // pods of a namespace
+	enforcers := v1alpha1.NewEnforcers(int32(current), int32(total))
 	switch {
 	case total == 0:
 		return "The policy selects no live pod", enforcers

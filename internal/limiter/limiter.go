@@ -46,12 +46,10 @@ type Hit struct {
 	Shadow bool
 }
 
-// Reason says why a hit was refused.
+// Reason says why a hit was refused; it is empty when the hit is allowed.
 type Reason string
 
 const (
-	// Admitted is the reason of a result that is allowed.
-	Admitted Reason = ""
 	// LimitExceeded means that the units are used up for now.
 	LimitExceeded Reason = "LimitExceeded"
 	// CostExceedsLimit means that the cost can never be admitted: there is no

@@ -33,17 +33,8 @@ type ControlPlane struct {
 	env *envtest.Environment
 }
 
-// Start starts a control plane and returns what a test needs of it. stop ends
-// it; it must be called also by tests that fail, or the processes stay.
-func Start() (config *rest.Config, stop func() error, err error) {
-	c, err := New()
-	if err != nil {
-		return nil, nil, err
-	}
-	return c.Config, c.Stop, nil
-}
-
-// New starts a control plane with the CRDs of config/crd/bases.
+// New starts a control plane with the CRDs of config/crd/bases. Stop must be
+// called also by tests that fail, or the processes stay.
 func New() (*ControlPlane, error) {
 	root, err := moduleRoot()
 	if err != nil {
