@@ -198,9 +198,12 @@ var _ = Describe("An idle cluster", func() {
 		Eventually(ctx, conditions(enforced)).Should(HaveKeyWithValue("Enforced", "True Enforced 1"))
 		Eventually(ctx, conditions(invalid)).Should(HaveKeyWithValue("Accepted", "False TargetNotFound 1"))
 		before := []string{enforced.ResourceVersion, invalid.ResourceVersion, w.revision(ctx)}
+		w.resyncs(ctx, 2)
+		patches := w.patches.Load()
 
 		w.resyncs(ctx, 5)
 		stop()
+		w.beat(ctx, "orders-a", map[string]int64{"enforced": 1}) // a report holds for 15 s
 		w.startManager()
 		w.resyncs(ctx, 3)
 
@@ -208,6 +211,7 @@ var _ = Describe("An idle cluster", func() {
 			Expect(admin.Get(ctx, client.ObjectKeyFromObject(p), p)).To(Succeed())
 		}
 		Expect([]string{enforced.ResourceVersion, invalid.ResourceVersion, w.revision(ctx)}).To(Equal(before))
+		Expect(w.patches.Load()).To(Equal(patches), "not even a patch without effect")
 	})
 })
 

@@ -78,7 +78,8 @@ func build(mgr ctrl.Manager, r *reconciler, orphans <-chan event.TypedGenericEve
 	b := builder.TypedControllerManagedBy[Namespace](mgr).
 		Named("ratelimitpolicy").
 		Watches(&v1alpha1.RateLimitPolicy{}, handler.TypedEnqueueRequestsFromMapFunc(namespaceOf),
-			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, deletionBegan))).
+			// The beginning of a deletion that a finalizer holds up is a new generation, too.
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.namespaceWithPolicies),
 			builder.WithPredicates(podChanged)).
 		WatchesRawSource(source.TypedChannel(orphans, enqueueOrphan)).
@@ -107,11 +108,6 @@ func (r *reconciler) namespaceWithPolicies(ctx context.Context, o client.Object)
 
 var enqueueOrphan = handler.TypedEnqueueRequestsFromMapFunc(
 	func(_ context.Context, ns Namespace) []Namespace { return []Namespace{ns} })
-
-// deletionBegan lets through a policy whose deletion a finalizer holds up.
-var deletionBegan = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	return e.ObjectOld.GetDeletionTimestamp().IsZero() && !e.ObjectNew.GetDeletionTimestamp().IsZero()
-}}
 
 // podChanged leaves out the many updates of a pod's status.
 var podChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {

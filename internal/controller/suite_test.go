@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -94,6 +95,8 @@ type world struct {
 	ns    string
 	redis *testredis.Server
 	store *countingStore
+	// patches counts the statuses that the manager has written, changed or not.
+	patches atomic.Int64
 	// registry has the metrics of the manager that was started last.
 	registry *prometheus.Registry
 }
@@ -145,6 +148,7 @@ func (w *world) startManager() (stop func()) {
 	mgr, err := ctrl.NewManager(managerConfig, ctrl.Options{
 		Scheme:     scheme,
 		Cache:      controller.CacheOptions(),
+		NewClient:  w.newClient,
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)},
 
@@ -172,6 +176,20 @@ func (w *world) startManager() (stop func()) {
 	}
 	DeferCleanup(stop)
 	return stop
+}
+
+// newClient is a manager's client that counts in patches.
+func (w *world) newClient(config *rest.Config, options client.Options) (client.Client, error) {
+	c, err := client.NewWithWatch(config, options)
+	if err != nil {
+		return nil, err
+	}
+	return interceptor.NewClient(c, interceptor.Funcs{SubResourcePatch: func(
+		ctx context.Context, c client.Client, subresource string, o client.Object, p client.Patch, options ...client.SubResourcePatchOption,
+	) error {
+		w.patches.Add(1)
+		return c.SubResource(subresource).Patch(ctx, o, p, options...)
+	}}), nil
 }
 
 // resyncs waits until the manager has published n times more.
