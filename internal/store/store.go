@@ -86,6 +86,9 @@ func (s *Store) publishIndexed(ctx context.Context, ns string, definitions []pol
 		return Publication{}, err
 	}
 	indexed, err := s.client.SIsMember(ctx, s.namespacesKey(), ns).Result()
+	if redis.HasErrorPrefix(err, "WRONGTYPE") { // garbage; every publish puts its namespace back
+		indexed, err = false, s.client.Del(ctx, s.namespacesKey()).Err()
+	}
 	if err != nil {
 		return Publication{}, err
 	}
