@@ -46,7 +46,7 @@ func TestFaultsAreToldByWhatTheStoreDoes(t *testing.T) {
 	for name, test := range map[string]struct{ url, reason, message string }{
 		"down":           {down.URL(), v1alpha1.ReasonStoreUnavailable, "connection refused"},
 		"hanging":        {hanging.URL(), v1alpha1.ReasonStoreUnavailable, "timeout"},
-		"unknown host":   {"redis://redis.invalid:6379", v1alpha1.ReasonStoreUnavailable, "cannot be reached"},
+		"unknown host":   {"redis://redis.invalid:6379", v1alpha1.ReasonStoreUnavailable, "cannot be resolved"},
 		"no password":    {"redis://" + locked.Addr, v1alpha1.ReasonStoreUnauthorized, "credentials"},
 		"wrong password": {"redis://:hunter3@" + locked.Addr, v1alpha1.ReasonStoreUnauthorized, "credentials"},
 		"no permission":  {"redis://reader:hunter2@" + limited.Addr, v1alpha1.ReasonStoreUnauthorized, "permission"},

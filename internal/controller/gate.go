@@ -22,7 +22,7 @@ const (
 // gets the last attempt's error at once. So the statuses of a thousand
 // namespaces tell of an outage after seconds, and not after a thousand timeouts.
 //
-// It logs what changes, not every failure.
+// It logs what changes, not every failure. It is safe for concurrent use.
 type gate struct {
 	mu     sync.Mutex
 	hung   error     // of the last attempt, if that timed out

@@ -72,7 +72,7 @@ func (c conditionCollector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	var list v1alpha1.RateLimitPolicyList
-	if c.reader.List(ctx, &list) != nil {
+	if c.reader.List(ctx, &list, client.UnsafeDisableDeepCopy) != nil {
 		return
 	}
 	for _, condition := range []string{v1alpha1.ConditionAccepted, v1alpha1.ConditionProgrammed, v1alpha1.ConditionEnforced} {

@@ -56,7 +56,7 @@ type reconciler struct {
 	metrics *metrics
 	resync  time.Duration
 	retries workqueue.TypedRateLimiter[Namespace]
-	gate    gate
+	gate    *gate
 }
 
 var _ reconcile.TypedReconciler[Namespace] = (*reconciler)(nil)

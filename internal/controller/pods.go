@@ -17,7 +17,7 @@ func (r *reconciler) pods(ctx context.Context, ns Namespace, policies []v1alpha1
 		return nil, nil
 	}
 	var list corev1.PodList
-	if err := r.List(ctx, &list, client.InNamespace(string(ns))); err != nil {
+	if err := r.List(ctx, &list, client.InNamespace(string(ns)), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list pods of namespace %q: %w", ns, err)
 	}
 	var live []compile.Pod

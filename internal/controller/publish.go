@@ -90,6 +90,6 @@ func cause(err error) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "the store cannot be reached: connection refused"
 	default:
-		return "the store cannot be reached (see the manager's log)"
+		return "the store failed (see the manager's log)"
 	}
 }

@@ -63,15 +63,16 @@ func Setup(mgr ctrl.Manager, o Options) error {
 		o.Resync = DefaultResync
 	}
 	orphans := make(chan event.TypedGenericEvent[Namespace])
+	g := &gate{}
 	r := &reconciler{
-		Client: mgr.GetClient(), store: o.Store, scripts: o.Scripts,
+		Client: mgr.GetClient(), store: o.Store, gate: g, scripts: o.Scripts,
 		events: mgr.GetEventRecorder("tallyman"), metrics: m, resync: o.Resync,
 		retries: workqueue.NewTypedItemExponentialFailureRateLimiter[Namespace](firstRetry, lastRetry),
 	}
 	if err := build(mgr, r, orphans); err != nil {
 		return fmt.Errorf("build the controller: %w", err)
 	}
-	return mgr.Add(&sweeper{client: mgr.GetClient(), store: o.Store, orphans: orphans})
+	return mgr.Add(&sweeper{client: mgr.GetClient(), store: o.Store, gate: g, orphans: orphans})
 }
 
 func build(mgr ctrl.Manager, r *reconciler, orphans <-chan event.TypedGenericEvent[Namespace]) error {
@@ -98,7 +99,7 @@ func namespaceOf(_ context.Context, o client.Object) []Namespace {
 // namespaceWithPolicies is an object's namespace, if that has any policy.
 func (r *reconciler) namespaceWithPolicies(ctx context.Context, o client.Object) []Namespace {
 	var list v1alpha1.RateLimitPolicyList
-	if err := r.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.Limit(1)); err != nil {
+	if err := r.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.Limit(1), client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "Could not list policies", "namespace", o.GetNamespace())
 	} else if len(list.Items) == 0 {
 		return nil

@@ -47,6 +47,7 @@ var _ = Describe("A store that loses or garbles what it holds", func() {
 		Expect(garble(ctx)).To(Succeed())
 		Eventually(ctx, w.published).Should(HaveLen(1))
 		Expect(w.client().HLen(ctx, w.policiesKey()).Result()).To(BeEquivalentTo(1))
+		Eventually(ctx, w.store.Namespaces).Should(ConsistOf(w.ns))
 	},
 		Entry("a definition", func(ctx context.Context) error {
 			return w.client().HSet(ctx, w.policiesKey(), "orders", "{garbage").Err()
@@ -59,6 +60,9 @@ var _ = Describe("A store that loses or garbles what it holds", func() {
 		}),
 		Entry("the key of the definitions, with another type", func(ctx context.Context) error {
 			return w.client().Set(ctx, w.policiesKey(), "garbage", 0).Err()
+		}),
+		Entry("the index of namespaces, with another type", func(ctx context.Context) error {
+			return w.client().Set(ctx, "tallyman:namespaces", "garbage", 0).Err()
 		}),
 	)
 })
@@ -143,6 +147,8 @@ var _ = Describe("A store that fails", func() {
 		text, err := json.Marshal([]any{p, events})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(text)).NotTo(ContainSubstring("hunter"))
+		Expect(logs.Contents()).To(ContainSubstring("The store failed"))
+		Expect(logs.Contents()).NotTo(ContainSubstring("hunter"))
 	})
 })
 

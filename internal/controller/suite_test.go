@@ -3,6 +3,7 @@ package controller_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	appsv1 "k8s.io/api/apps/v1"
@@ -50,7 +52,9 @@ var (
 	admin client.Client
 	// managerConfig is the manager's: it has the rights of config/rbac and no others.
 	managerConfig *rest.Config
-	scripts       = slices.Concat(store.Scripts(), limiter.Scripts())
+	// logs are the managers'.
+	logs    = gbytes.NewBuffer()
+	scripts = slices.Concat(store.Scripts(), limiter.Scripts())
 )
 
 func TestController(t *testing.T) {
@@ -59,7 +63,7 @@ func TestController(t *testing.T) {
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	ctrl.SetLogger(zap.New(zap.WriteTo(GinkgoWriter), zap.UseDevMode(true)))
+	ctrl.SetLogger(zap.New(zap.WriteTo(io.MultiWriter(logs, GinkgoWriter)), zap.UseDevMode(true)))
 	SetDefaultEventuallyTimeout(patience)
 	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	EnforceDefaultTimeoutsWhenUsingContexts()

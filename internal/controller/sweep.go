@@ -30,6 +30,7 @@ const (
 type sweeper struct {
 	client  client.Reader
 	store   Store
+	gate    *gate
 	orphans chan<- event.TypedGenericEvent[Namespace]
 }
 
@@ -41,7 +42,7 @@ func (s *sweeper) Start(ctx context.Context) error {
 	for {
 		pause := sweepInterval
 		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "Could not look for orphans in the store, will try again")
+			log.FromContext(ctx).V(1).Info("Could not look for orphans in the store, will try again", "error", err.Error())
 			pause = sweepRetry
 		}
 		select {
@@ -53,15 +54,17 @@ func (s *sweeper) Start(ctx context.Context) error {
 }
 
 func (s *sweeper) sweep(ctx context.Context) error {
-	timeout, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	namespaces, err := s.store.Namespaces(timeout)
+	var namespaces []string
+	err := s.gate.try(ctx, func(ctx context.Context) (err error) {
+		namespaces, err = s.store.Namespaces(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	for _, ns := range namespaces {
 		var list v1alpha1.RateLimitPolicyList
-		if err := s.client.List(ctx, &list, client.InNamespace(ns), client.Limit(1)); err != nil {
+		if err := s.client.List(ctx, &list, client.InNamespace(ns), client.Limit(1), client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("list policies of namespace %q: %w", ns, err)
 		}
 		if len(list.Items) > 0 {
