@@ -8,10 +8,11 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
 )
 
 // newProxy returns the way to the app. It passes on bodies, trailers, upgrades
@@ -110,7 +111,7 @@ func newTransport() *transport {
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+	if httplimit.IsGRPC(r) {
 		return t.http2.RoundTrip(r)
 	}
 	return t.http1.RoundTrip(r)

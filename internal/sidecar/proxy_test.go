@@ -256,6 +256,17 @@ func TestProxySpeaksHTTP2ToTheAppForGRPC(t *testing.T) {
 	}
 }
 
+func TestProxySpeaksHTTP1ToTheAppForGRPCWeb(t *testing.T) {
+	sidecar := inFrontOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }), roomy)
+	for _, contentType := range []string{"application/grpc-web", "application/grpc-web-text+proto"} {
+		r := newRequest(t, "POST", sidecar.URL, strings.NewReader("message"))
+		r.Header.Set("Content-Type", contentType)
+		if _, body := do(t, client(t, false), r); body != "HTTP/1.1" {
+			t.Errorf("%s reaches the app by %s", contentType, body)
+		}
+	}
+}
+
 func TestProxyAnswersForAnAppThatIsDown(t *testing.T) {
 	app := httptest.NewServer(http.NotFoundHandler())
 	upstream, _ := url.Parse(app.URL)

@@ -8,6 +8,7 @@ package httplimit
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 )
@@ -32,6 +33,14 @@ func Middleware(a Admitter) func(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		})
 	}
+}
+
+// IsGRPC says whether a request is a gRPC call, by its Content-Type, as the gRPC
+// protocol over HTTP/2 has it. gRPC-Web is none: it is framed otherwise, and
+// comes over any HTTP.
+func IsGRPC(r *http.Request) bool {
+	subtype, found := strings.CutPrefix(r.Header.Get("Content-Type"), "application/grpc")
+	return found && (subtype == "" || subtype[0] == '+' || subtype[0] == ';')
 }
 
 // Request is what policies can look at of a request that a server received.

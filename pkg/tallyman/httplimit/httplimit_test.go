@@ -252,6 +252,25 @@ func TestRefusalOfAGRPCCallIsTrailersOnly(t *testing.T) {
 	}
 }
 
+func TestGRPCIsToldFromWhatHasANameLikeIt(t *testing.T) {
+	for contentType, want := range map[string]bool{
+		"application/grpc": true, "application/grpc+proto": true, "application/grpc;charset=utf-8": true,
+		"application/grpc-web": false, "application/grpc-web+proto": false, "application/grpc-web-text": false,
+		"application/grpcish": false, "application/json": false, "": false,
+	} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", "/shop.Orders/Create", nil)
+		r.Header.Set("Content-Type", contentType)
+		if got := httplimit.IsGRPC(r); got != want {
+			t.Errorf("%q is gRPC: %v, want %v", contentType, got, want)
+		}
+		httplimit.Refuse(w, r, tallyman.Decision{Reason: tallyman.LimitExceeded, Response: tallyman.Response{StatusCode: 429}})
+		if got := w.Header().Get("Grpc-Status") != ""; got != want || (!got && w.Code != 429) {
+			t.Errorf("%q is refused with %d %v", contentType, w.Code, w.Header())
+		}
+	}
+}
+
 func TestRefusalRepeatsNothingOfTheRequest(t *testing.T) {
 	l := limiter(t, `limits: [{name: x, requests: 0, window: 1h, key: [{header: {name: X-Api-Key}}, {queryParameter: {name: q}}]}]`)
 	w := httptest.NewRecorder()

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 )
@@ -40,7 +39,7 @@ func Refuse(w http.ResponseWriter, r *http.Request, d tallyman.Decision) {
 	defer prepareLinger(w, r)()
 	SetHeaders(w.Header(), d)
 	switch {
-	case strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc"):
+	case IsGRPC(r):
 		refuseGRPC(w, d)
 	case d.Reason == tallyman.StoreUnavailable:
 		writeProblem(w, problem{
