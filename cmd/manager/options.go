@@ -37,7 +37,7 @@ func parse() (options, error) {
 	flag.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve metrics over HTTPS, to those whom the API server authorizes")
 	flag.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 turns it off")
 	flag.BoolVar(&o.leaderElect, "leader-elect", false, "be one of several managers, of which one is active")
-	flag.DurationVar(&o.resync, "resync", controller.DefaultResync, "how `often` a namespace is looked at when nothing happens")
+	flag.DurationVar(&o.resync, "resync", controller.DefaultResync, "how long a namespace is left alone when nothing happens in it; bounds how long a flushed Redis stays so")
 	o.log.BindFlags(flag.CommandLine)
 	flag.Parse()
 	if *showVersion {
