@@ -65,24 +65,43 @@ func TestMetricsTellOfDecisionsAndNothingOfRequests(t *testing.T) {
 	}
 }
 
-func TestMetricsOfPoliciesThatAreGoneGoToo(t *testing.T) {
+func TestMetricsOfLimitsThatAreGoneGoToo(t *testing.T) {
 	m := newMetrics()
-	state := func(names ...string) (s tallyman.State) {
-		for _, name := range names {
-			s.Policies = append(s.Policies, tallyman.PolicyState{Name: name})
+	inForce := func(policies ...string) (s tallyman.State) {
+		for _, p := range policies {
+			name, limit, _ := strings.Cut(p, "/")
+			s.Policies = append(s.Policies, tallyman.PolicyState{Name: name, Spec: json.RawMessage(`{"limits":[{"name":"` + limit + `"}]}`)})
 		}
 		return s
 	}
-	m.loaded(state("a", "b"))
-	for _, policy := range []string{"a", "b"} {
-		m.decided(tallyman.Decision{Limits: []tallyman.LimitDecision{{Policy: policy, Limit: "x"}}})
-		m.expressions.WithLabelValues(policy, "x").Inc()
+	count := func(policy, limit string) {
+		m.decided(tallyman.Decision{Limits: []tallyman.LimitDecision{{Policy: policy, Limit: limit}}})
+		m.expressions.WithLabelValues(policy, limit).Inc()
 	}
-	m.loaded(state("b"))
-	for _, name := range []string{"tallyman_decisions_total", "tallyman_expression_errors_total", "tallyman_policies"} {
-		if got := value(t, m, name); got != 1 {
-			t.Errorf("%s is %v, want that of one policy", name, got)
+	expect := func(when string, want float64) {
+		t.Helper()
+		for _, name := range []string{"tallyman_decisions_total", "tallyman_expression_errors_total"} {
+			if got := value(t, m, name); got != want {
+				t.Errorf("%s: %s is %v in all, want %v", when, name, got, want)
+			}
 		}
+	}
+	m.loaded(inForce("a/x", "b/x"))
+	count("a", "x")
+	count("b", "x")
+	m.loaded(inForce("b/x"))
+	expect("a policy has gone", 1)
+	count("a", "x") // by a request under way
+	m.loaded(inForce("b/y"))
+	expect("what a late request counted has gone, and so has a limit", 0)
+	count("b", "y")
+	count("b", "x")
+	m.loaded(inForce("b/y"))
+	expect("a limit has stayed", 1)
+	m.loaded(inForce())
+	m.loaded(inForce())
+	if len(m.known) != 0 {
+		t.Errorf("still known: %v", m.known)
 	}
 }
 

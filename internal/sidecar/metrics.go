@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,8 +22,12 @@ type metrics struct {
 	policies, rejectedNow            prometheus.Gauge
 	info                             *prometheus.GaugeVec
 
-	known map[string]bool // policies with series, by the loader's goroutine only
+	// known are the limits that may have series, and whether they are in force.
+	// It is the loader's goroutine's only.
+	known map[limitName]bool
 }
+
+type limitName struct{ policy, limit string }
 
 // storeBuckets go from 50 µs to 1.6 s: a call is one round trip.
 var storeBuckets = prometheus.ExponentialBuckets(50e-6, 2, 16)
@@ -49,7 +54,6 @@ func newMetrics() *metrics {
 		info: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "tallyman_definitions_info", Help: "The revision of the definitions that was read last; always 1.",
 		}, []string{"revision"}),
-		known: map[string]bool{},
 	}
 	m.registry.MustRegister(m.requests, m.decisions, m.expressions, m.degraded, m.corrupt, m.lost, m.storeLatency,
 		m.garbage, m.loadFailures, m.rejected, m.policies, m.rejectedNow, m.info,
@@ -117,24 +121,44 @@ func (m *metrics) storeCalled(took time.Duration, err error) {
 	m.storeLatency.WithLabelValues(result).Observe(took.Seconds())
 }
 
-// loaded notes what is in force, and drops the series of policies that are no
-// more: names come and go, and memory must not grow with them.
+// loaded notes what is in force.
 func (m *metrics) loaded(s tallyman.State) {
 	m.policies.Set(float64(len(s.Policies)))
 	m.rejectedNow.Set(float64(len(s.Rejected)))
 	m.rejected.Add(float64(len(s.Rejected)))
 	m.info.Reset()
 	m.info.WithLabelValues(s.Revision).Set(1)
-	gone := m.known
-	m.known = map[string]bool{}
-	for _, p := range s.Policies {
-		m.known[p.Name] = true
-		delete(gone, p.Name)
+	m.keepOnly(limitsOf(s.Policies))
+}
+
+// keepOnly drops the series of limits that are not in force: names come and go,
+// and memory must not grow with them. It does so once more at the next load,
+// since a request under way may be counted after the first time.
+func (m *metrics) keepOnly(limits map[limitName]bool) {
+	for name, wasInForce := range m.known {
+		if limits[name] {
+			continue
+		}
+		labels := prometheus.Labels{"policy": name.policy, "limit": name.limit}
+		m.decisions.DeletePartialMatch(labels)
+		m.expressions.DeletePartialMatch(labels)
+		if wasInForce {
+			limits[name] = false
+		}
 	}
-	for name := range gone {
-		m.decisions.DeletePartialMatch(prometheus.Labels{"policy": name})
-		m.expressions.DeletePartialMatch(prometheus.Labels{"policy": name})
+	m.known = limits
+}
+
+func limitsOf(policies []tallyman.PolicyState) map[limitName]bool {
+	limits := map[limitName]bool{}
+	for i := range policies {
+		var spec struct{ Limits []struct{ Name string } }
+		_ = json.Unmarshal(policies[i].Spec, &spec) // cannot fail: it is the spec of a policy in force
+		for _, l := range spec.Limits {
+			limits[limitName{policies[i].Name, l.Name}] = true
+		}
 	}
+	return limits
 }
 
 // watch adds the time of the last read, from which follows how old what is
