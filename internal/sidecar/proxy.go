@@ -8,6 +8,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,7 @@ import (
 // appends the peer.
 func newProxy(upstream *url.URL, log *slog.Logger) (proxy http.Handler, closeIdle func()) {
 	transport := newTransport()
-	var down atomic.Bool // the app failed to answer the last request
+	var complaint occasion
 	return keepLegacyHeaders(&httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { rewrite(r, upstream) },
 		Transport:     transport,
@@ -28,19 +29,31 @@ func newProxy(upstream *url.URL, log *slog.Logger) (proxy http.Handler, closeIdl
 		BufferPool:    &buffers{},
 		ErrorLog:      slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ModifyResponse: func(r *http.Response) error {
-			if down.Load() {
-				down.Store(false)
-			}
 			dropLegacyHeaders(r)
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if r.Context().Err() == nil && !down.Swap(true) { // else it is the client that has gone
+			// Else it is the client that has gone.
+			if r.Context().Err() == nil && complaint.due(time.Now()) {
 				log.Warn("The app does not answer", "error", err)
 			}
 			writeProblem(w, http.StatusBadGateway, "The app did not answer.")
 		},
 	}), transport.closeIdle
+}
+
+// complainEvery is the shortest time between two lines of the log about an app
+// that does not answer. Not the change of its state is what is told: a client
+// can bring that about as often as it likes, with gRPC to an app that has none.
+const complainEvery = time.Minute
+
+// occasion is when something was last told. It is safe for concurrent use.
+type occasion struct{ last atomic.Pointer[time.Time] }
+
+// due says whether it is time to tell again, and then notes that it is told.
+func (o *occasion) due(now time.Time) bool {
+	last := o.last.Load()
+	return (last == nil || now.Sub(*last) >= complainEvery) && o.last.CompareAndSwap(last, &now)
 }
 
 // forwarded are headers that ReverseProxy removes and that proxies in front of
@@ -50,6 +63,14 @@ var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-
 func rewrite(r *httputil.ProxyRequest, upstream *url.URL) {
 	r.Out.URL.Scheme, r.Out.URL.Host = upstream.Scheme, upstream.Host
 	r.Out.URL.RawQuery = r.In.URL.RawQuery // as sent, also where it cannot be parsed
+	r.Out.Trailer = r.In.Trailer           // the same map: its values come after the body
+	if !strings.EqualFold(r.Out.Header.Get("Upgrade"), "websocket") {
+		// What follows an upgrade is not counted. A WebSocket is one request;
+		// HTTP/2 would be a tunnel for many.
+		r.Out.Header.Del("Connection")
+		r.Out.Header.Del("Upgrade")
+		r.Out.Header.Del("Http2-Settings")
+	}
 	for _, name := range forwarded {
 		if values, ok := r.In.Header[name]; ok {
 			r.Out.Header[name] = values

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -277,6 +279,42 @@ func TestProxyAnswersForAnAppThatIsDown(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &problem); err != nil || resp.StatusCode != 502 || problem.Status != 502 ||
 		resp.Header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("got %d %s %v", resp.StatusCode, body, resp.Header)
+	}
+}
+
+func TestClientsCannotFillTheLogWithAppsThatDoNotAnswer(t *testing.T) {
+	app := httptest.NewServer(http.NotFoundHandler()) // of HTTP/1 only
+	t.Cleanup(app.Close)
+	upstream, _ := url.Parse(app.URL)
+	var log lines
+	proxy, closeIdle := newProxy(upstream, slog.New(slog.NewTextHandler(&log, nil)))
+	t.Cleanup(closeIdle)
+	sidecar := serveHTTP(t, proxy)
+	for range 5 {
+		for contentType, want := range map[string]int{"application/grpc": 502, "text/plain": 404} {
+			r := newRequest(t, "POST", sidecar.URL, nil)
+			r.Header.Set("Content-Type", contentType)
+			if resp, _ := do(t, client(t, false), r); resp.StatusCode != want {
+				t.Errorf("%s got %d, want %d", contentType, resp.StatusCode, want)
+			}
+		}
+	}
+	if got := log.count("The app does not answer"); got != 1 {
+		t.Errorf("five failures among answers make %d lines, want 1", got)
+	}
+}
+
+func TestComplaintsAreDueOnceAMinute(t *testing.T) {
+	var o occasion
+	var told []time.Duration
+	start := time.Now()
+	for after := time.Duration(0); after <= 3*time.Minute; after += 20 * time.Second {
+		if o.due(start.Add(after)) {
+			told = append(told, after)
+		}
+	}
+	if diff := cmp.Diff([]time.Duration{0, time.Minute, 2 * time.Minute, 3 * time.Minute}, told); diff != "" {
+		t.Errorf("told after (-want +got):\n%s", diff)
 	}
 }
 
