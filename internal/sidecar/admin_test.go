@@ -3,6 +3,7 @@ package sidecar
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -102,6 +103,14 @@ func TestMetricsOfLimitsThatAreGoneGoToo(t *testing.T) {
 	m.loaded(inForce())
 	if len(m.known) != 0 {
 		t.Errorf("still known: %v", m.known)
+	}
+}
+
+func TestFailedHeartbeatsAreCounted(t *testing.T) {
+	m := newMetrics()
+	m.observer().HeartbeatFailed(errors.New("NOPERM"))
+	if got := value(t, m, "tallyman_heartbeat_failures_total"); got != 1 {
+		t.Errorf("one failure counts as %v", got)
 	}
 }
 

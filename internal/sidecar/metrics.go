@@ -19,6 +19,7 @@ type metrics struct {
 	degraded, corrupt, lost          prometheus.Counter
 	storeLatency                     *prometheus.HistogramVec
 	garbage, loadFailures, rejected  prometheus.Counter
+	heartbeatFailures                prometheus.Counter
 	policies, rejectedNow            prometheus.Gauge
 	info                             *prometheus.GaugeVec
 
@@ -46,17 +47,18 @@ func newMetrics() *metrics {
 		storeLatency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "tallyman_store_duration_seconds", Help: "Time of a call to the store, by result: ok or error.", Buckets: storeBuckets,
 		}, []string{"result"}),
-		garbage:      counter("events_ignored_total", "Messages on the definitions' channel that no manager sends."),
-		loadFailures: counter("definitions_load_failures_total", "Attempts to read the definitions that failed; the last ones stay in force."),
-		rejected:     counter("definition_errors_total", "Definitions that could not be taken over when they were read; their last good versions stay in force."),
-		policies:     gauge("policies", "Policies in force."),
-		rejectedNow:  gauge("definitions_rejected", "Policies whose newest definition could not be taken over."),
+		garbage:           counter("events_ignored_total", "Messages on the definitions' channel that no manager sends."),
+		loadFailures:      counter("definitions_load_failures_total", "Attempts to read the definitions that failed; the last ones stay in force."),
+		heartbeatFailures: counter("heartbeat_failures_total", "Reports of what is enforced that the store did not take, so that the manager may not know of it."),
+		rejected:          counter("definition_errors_total", "Definitions that could not be taken over when they were read; their last good versions stay in force."),
+		policies:          gauge("policies", "Policies in force."),
+		rejectedNow:       gauge("definitions_rejected", "Policies whose newest definition could not be taken over."),
 		info: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "tallyman_definitions_info", Help: "The revision of the definitions that was read last; always 1.",
 		}, []string{"revision"}),
 	}
 	m.registry.MustRegister(m.requests, m.decisions, m.expressions, m.degraded, m.corrupt, m.lost, m.storeLatency,
-		m.garbage, m.loadFailures, m.rejected, m.policies, m.rejectedNow, m.info,
+		m.garbage, m.loadFailures, m.heartbeatFailures, m.rejected, m.policies, m.rejectedNow, m.info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -84,6 +86,7 @@ func (m *metrics) observer() tallyman.Observer {
 		EventIgnored:      m.garbage.Inc,
 		DefinitionsLoaded: m.loaded,
 		LoadFailed:        func(error) { m.loadFailures.Inc() },
+		HeartbeatFailed:   func(error) { m.heartbeatFailures.Inc() },
 	}
 }
 

@@ -26,7 +26,9 @@ type follower struct {
 
 	watcher *store.Watcher
 	swapped chan struct{} // of size 1: something new is to be reported
-	down    atomic.Bool   // the store failed when it was last asked
+	// failedAfter is the time of the last good read, if reads fail since.
+	failedAfter atomic.Pointer[time.Time]
+	beatFails   bool // the last heartbeat failed; by report only
 }
 
 // follow starts a follower.
@@ -54,7 +56,6 @@ func (f *follower) takeOver(from store.Snapshot) {
 	last := f.limiter.current.Load()
 	next := last.next(from, f.labels, f.prefix)
 	f.limiter.current.Store(next)
-	f.answered(nil)
 	f.logger.Info("Took over definitions", "revision", next.revision.String(), "policies", next.generations())
 	for name, reason := range next.rejected {
 		f.logger.Warn("Rejected a definition", "policy", name, "reason", reason, "enforcesLastGood", next.find(name) != nil)
@@ -66,18 +67,20 @@ func (f *follower) takeOver(from store.Snapshot) {
 	}
 }
 
+// loadFailed logs that the store has gone away, once.
 func (f *follower) loadFailed(err error) {
-	f.answered(err)
+	last := f.watcher.LoadedAt()
+	if f.failedAfter.Swap(&last) == nil {
+		f.logger.Warn("The store does not answer; the last good definitions stay in force", "error", err)
+	}
 	f.limiter.observer.LoadFailed(err)
 }
 
-// answered logs when the store goes away and when it is back, once each.
-func (f *follower) answered(err error) {
-	switch failed := err != nil; {
-	case f.down.Swap(failed) == failed:
-	case failed:
-		f.logger.Warn("The store does not answer; the last good definitions stay in force", "error", err)
-	default:
+// noticeLoad logs that the store is back, once. The watcher does not tell of
+// reads that found nothing new, but of their time.
+func (f *follower) noticeLoad() {
+	last := f.failedAfter.Load()
+	if last != nil && !last.Equal(f.watcher.LoadedAt()) && f.failedAfter.CompareAndSwap(last, nil) {
 		f.logger.Info("The store answers again")
 	}
 }
@@ -94,6 +97,7 @@ func (f *follower) report(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		f.beat(ctx)
+		f.noticeLoad()
 		select {
 		case <-ctx.Done():
 			return
@@ -111,8 +115,25 @@ func (f *follower) beat(ctx context.Context) {
 		Pod: f.pod, Revision: s.revision, Policies: s.generations(), Rejected: s.rejected, Version: f.version,
 	})
 	if ctx.Err() == nil {
-		f.answered(err)
+		f.beaten(err)
 	}
+}
+
+// beaten logs when heartbeats begin to fail and when they no longer do, once
+// each. They may fail alone: the store may let us read and not report.
+func (f *follower) beaten(err error) {
+	failed := err != nil
+	if failed {
+		f.limiter.observer.HeartbeatFailed(err)
+	}
+	switch {
+	case failed == f.beatFails:
+	case failed:
+		f.logger.Warn("The store does not take heartbeats; the manager does not see what is enforced here", "error", err)
+	default:
+		f.logger.Info("The store takes heartbeats again")
+	}
+	f.beatFails = failed
 }
 
 func (f *follower) leave(ctx context.Context) error {

@@ -2,6 +2,8 @@ package tallyman
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -218,6 +220,76 @@ func TestHeartbeatTellsWhatIsEnforcedUntilClose(t *testing.T) {
 	}
 	if enforcers, err := m.store.Enforcers(t.Context(), "shop"); err != nil || len(enforcers) != 0 {
 		t.Errorf("after Close the enforcers are %v, %v", enforcers, err)
+	}
+}
+
+// record is a log that tests can read while it is written.
+type record struct {
+	mu    sync.Mutex
+	lines strings.Builder
+}
+
+// Write implements io.Writer.
+func (r *record) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lines.Write(p)
+}
+
+func (r *record) count(part string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Count(r.lines.String(), part)
+}
+
+func TestHeartbeatsThatAreRefusedAreToldApartFromAnOutage(t *testing.T) {
+	m := newManager(t, testredis.Start(t))
+	may := func(keys string) {
+		if err := m.client.Do(t.Context(), "ACL", "SETUSER", "sidecar", "on", ">hunter2", "+@all", "allchannels", "resetkeys", keys).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	may("%R~*") // which heartbeats do not do with
+	var log record
+	var failures atomic.Int64
+	l := m.open(Options{
+		Pod: "orders-1", Username: "sidecar", Password: "hunter2", Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Observer: Observer{HeartbeatFailed: func(error) { failures.Add(1) }},
+	})
+	for generation := range int64(3) {
+		before := failures.Load()
+		m.publish(definition(t, "orders", generation+1, patient("1")))
+		m.awaitGeneration(l, "orders", generation+1)
+		eventually(t, "the heartbeat of the edit to fail", func() bool { return failures.Load() > before })
+	}
+	may("~*")
+	m.publish(definition(t, "orders", 4, patient("1")))
+	eventually(t, "a heartbeat to be taken", func() bool { return log.count("takes heartbeats again") > 0 })
+	for line, want := range map[string]int{
+		"does not take heartbeats": 1, "takes heartbeats again": 1, "does not answer": 0, "answers again": 0,
+	} {
+		if got := log.count(line); got != want {
+			t.Errorf("%q is logged %d times, want %d", line, got, want)
+		}
+	}
+}
+
+func TestOutageIsLoggedOnceAndSoIsItsEnd(t *testing.T) {
+	server := testredis.Start(t)
+	m := newManager(t, server)
+	m.publish(definition(t, "orders", 1, patient("1")))
+	var log record
+	var failures atomic.Int64
+	m.open(Options{
+		Pod: "orders-1", Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Observer: Observer{LoadFailed: func(error) { failures.Add(1) }},
+	})
+	server.Kill()
+	eventually(t, "some reads to fail", func() bool { return failures.Load() > 2 })
+	server.Restart(t) // empty: there is nothing to take over
+	eventually(t, "its end to be logged", func() bool { return log.count("answers again") > 0 })
+	if down, up := log.count("does not answer"), log.count("answers again"); down != 1 || up != 1 {
+		t.Errorf("an outage is logged %d times and its end %d times, want once each", down, up)
 	}
 }
 

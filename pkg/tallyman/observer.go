@@ -27,6 +27,9 @@ type Observer struct {
 	DefinitionsLoaded func(State)
 	// LoadFailed is told that the definitions could not be read.
 	LoadFailed func(error)
+	// HeartbeatFailed is told that the store did not take a report of what is
+	// enforced, so that the manager may think that nobody enforces.
+	HeartbeatFailed func(error)
 }
 
 // withDefaults fills in functions that do nothing.
@@ -54,6 +57,9 @@ func (o Observer) withDefaults() Observer {
 	}
 	if o.LoadFailed == nil {
 		o.LoadFailed = func(error) {}
+	}
+	if o.HeartbeatFailed == nil {
+		o.HeartbeatFailed = func(error) {}
 	}
 	return o
 }
