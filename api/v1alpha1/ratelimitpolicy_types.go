@@ -89,9 +89,9 @@ type RateLimitPolicySpec struct {
 
 	// storeTimeout is how long a request waits for the shared count, from `1ms`
 	// to `10s`. After that each limit's `failurePolicy` decides.
-	// Default: `50ms`.
+	// Default: `500ms`.
 	// +optional
-	// +kubebuilder:default="50ms"
+	// +kubebuilder:default="500ms"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') || (duration(self) >= duration('1ms') && duration(self) <= duration('10s'))",message="must be between 1ms and 10s"
 	StoreTimeout Duration `json:"storeTimeout,omitempty"`
 

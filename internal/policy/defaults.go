@@ -5,7 +5,7 @@ import "time"
 // Default values; the CRD's schema states the same ones.
 const (
 	DefaultAlgorithm        = SlidingWindow
-	DefaultStoreTimeout     = Duration(50 * time.Millisecond)
+	DefaultStoreTimeout     = Duration(500 * time.Millisecond)
 	DefaultStatusCode       = 429
 	DefaultIPv4PrefixLength = 32
 	DefaultIPv6PrefixLength = 64
