@@ -13,7 +13,7 @@ type activation struct{ r *Request }
 func (a activation) ResolveName(name string) (any, bool) {
 	switch name {
 	case "request.method":
-		return text(a.r.Method), true
+		return text(a.r.method()), true
 	case "request.path":
 		return text(a.r.path()), true
 	case "request.host":

@@ -52,7 +52,7 @@ func (c *compiler) match(path string, m *policy.Match) conditions {
 	var all conditions
 	if len(m.Methods) > 0 {
 		all = append(all, func(r *Request) (bool, *EvaluationError) {
-			return slices.Contains(m.Methods, r.Method), nil
+			return slices.Contains(m.Methods, r.method()), nil
 		})
 	}
 	if m.Path != nil {

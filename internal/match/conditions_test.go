@@ -8,9 +8,9 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/policy"
 )
 
-func TestMethodsAreComparedExactly(t *testing.T) {
+func TestMethodsAreComparedInUpperCase(t *testing.T) {
 	l := limitWithMatch(t, policy.Match{Methods: []string{"GET", "POST"}})
-	for method, want := range map[string]Verdict{"GET": Count, "POST": Count, "PUT": Skip, "get": Skip, "": Skip} {
+	for method, want := range map[string]Verdict{"GET": Count, "POST": Count, "PUT": Skip, "get": Count, "Post": Count, "": Skip} {
 		if got := l.Evaluate(&Request{Method: method, Path: "/"}).Verdict; got != want {
 			t.Errorf("%q: verdict %d, want %d", method, got, want)
 		}

@@ -29,12 +29,12 @@ func (c cost) of(r *Request, o *Outcome) int64 {
 		return c.fixed
 	}
 	value, fault := evaluate[int64](c.expression, r)
-	if fault == nil && (value < 0 || value > policy.MaxInteger) {
-		fault = c.expression.fault("the cost is not within 0 and 2^53-1")
+	if fault == nil && value < 0 {
+		fault = c.expression.fault("the cost is below 0")
 	}
 	if fault != nil {
 		o.record(fault)
 		return 1
 	}
-	return value
+	return min(value, policy.MaxInteger) // more than any limit has, and refused
 }

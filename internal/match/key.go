@@ -127,7 +127,7 @@ func (p *keyPart) append(out []byte, r *Request, o *Outcome) []byte {
 	case attrClientIP:
 		return appendNetwork(out, r.clientIP(), p.ipv4, p.ipv6)
 	case attrMethod:
-		return appendLiteral(out, r.Method)
+		return appendLiteral(out, r.method())
 	case attrPath:
 		return appendLiteral(out, r.path())
 	default:

@@ -26,7 +26,8 @@ var errTooLong = errors.New("input is too long")
 // it has been evaluated, since what is derived from them is kept. A Request is
 // for one goroutine at a time.
 type Request struct {
-	// Method is compared as it is: methods are case-sensitive.
+	// Method is compared in upper case. Methods are case-sensitive, but some
+	// servers take post for POST, and it must not slip past a limit there.
 	Method string
 	// Host is the authority that the client named, with or without a port.
 	Host string
@@ -53,6 +54,9 @@ type values struct {
 	cachedNames []string
 	err         error
 }
+
+// method is in upper case; it has been already, but for odd clients.
+func (r *Request) method() string { return strings.ToUpper(r.Method) }
 
 // path is the normalised path; it is never empty.
 func (r *Request) path() string {

@@ -189,6 +189,38 @@ func TestProxyPassesUpgrades(t *testing.T) {
 	}
 }
 
+// What follows an upgrade is not counted, and HTTP/2 would be many requests.
+func TestProxyPassesNoUpgradeButWebSocket(t *testing.T) {
+	var got http.Header
+	sidecar := inFrontOf(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }), roomy)
+	r := newRequest(t, "GET", sidecar.URL, nil)
+	for name, value := range map[string]string{"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "Http2-Settings": "AAMAAABk"} {
+		r.Header.Set(name, value)
+	}
+	if resp, _ := do(t, client(t, false), r); resp.StatusCode != http.StatusOK {
+		t.Errorf("got %d", resp.StatusCode)
+	}
+	for _, name := range []string{"Connection", "Upgrade", "Http2-Settings"} {
+		if got.Get(name) != "" {
+			t.Errorf("the app got %s: %s", name, got.Get(name))
+		}
+	}
+}
+
+func TestProxyPassesTrailersOfRequests(t *testing.T) {
+	var got http.Header
+	sidecar := inFrontOf(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		got = r.Trailer
+	}), roomy)
+	r := newRequest(t, "POST", sidecar.URL, io.MultiReader(strings.NewReader("body")))
+	r.Trailer = http.Header{"X-Checksum": {"abc"}}
+	do(t, client(t, false), r)
+	if diff := cmp.Diff(http.Header{"X-Checksum": {"abc"}}, got); diff != "" {
+		t.Errorf("trailers (-want +got):\n%s", diff)
+	}
+}
+
 // Requests are counted, not connections.
 func TestProxyLimitsStreamsOfOneHTTP2Connection(t *testing.T) {
 	connections := map[string]bool{}

@@ -40,9 +40,9 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 	defer closeIdle()
 	services, err := listen([]service{
 		{name: "proxy", address: c.Listen, handler: httplimit.Middleware(limiter)(proxy)},
-		{name: "check API", address: c.CheckListen, handler: newCheckAPI(limiter)},
+		{name: "check API", address: c.CheckListen, handler: newCheckAPI(limiter), readTimeout: readTimeout},
 		// Who watches us watches to the end: it is drained last.
-		{name: "admin", address: c.AdminListen, handler: newAdmin(ctx, limiter, m.registry)},
+		{name: "admin", address: c.AdminListen, handler: newAdmin(ctx, limiter, m.registry), readTimeout: readTimeout},
 	}, log)
 	if err != nil {
 		return err
@@ -50,10 +50,14 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 	return serve(ctx, services, c.DrainTimeout, log)
 }
 
+// readTimeout is ample for requests that have a small body, or none.
+const readTimeout = 10 * time.Second
+
 // service is something to be served.
 type service struct {
 	name, address string
 	handler       http.Handler
+	readTimeout   time.Duration // of a whole request; none where bodies are streams
 	listener      net.Listener
 	server        *http.Server
 }
@@ -72,14 +76,15 @@ func listen(wanted []service, log *slog.Logger) (services []service, err error) 
 			return nil, fmt.Errorf("listen for the %s: %w", s.name, err)
 		}
 		s.server = newServer(s.handler, log)
+		s.server.ReadTimeout = s.readTimeout
 		log.Info("Listening", "service", s.name, "address", s.listener.Addr().String())
 		services = append(services, s)
 	}
 	return services, nil
 }
 
-// newServer has limits on what clients may take their time with. Bodies have
-// none: they may be streams.
+// newServer has limits on what clients may take their time with, bodies
+// excepted.
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

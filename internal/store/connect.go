@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 
@@ -141,7 +140,8 @@ func parse[T any](text string, parser func(string) (T, error)) (T, error) {
 	case err == nil:
 		return options, nil
 	case strings.HasPrefix(err.Error(), "redis: unexpected option"):
-		return none, fmt.Errorf("the store's URL has a query parameter that is not known (%s)", strings.TrimPrefix(err.Error(), "redis: "))
+		return none, errors.New("the store's URL has a query parameter that is not known; " +
+			"if there is a question mark in the password, write it as %3F")
 	default:
 		return none, errors.New("the store's URL is not valid: " + forms)
 	}

@@ -14,8 +14,9 @@ import (
 // one of them refuses, to none.
 //
 // It answers always: what fails becomes a decision, by the limits'
-// failurePolicy, and is marked as degraded. It takes no longer than the
-// smallest storeTimeout of the policies that the request meets. The end of ctx
+// failurePolicy, and is marked as degraded. It waits for the store no longer
+// than the smallest storeTimeout of the policies that the request meets; on a
+// Redis Cluster giving back what was taken in vain can add 100 ms. The end of ctx
 // does not cut it short: a client that goes away in the middle must not look
 // like a store that fails, and its request has been charged or has not.
 //
@@ -117,8 +118,8 @@ func (l *Limiter) ask(ctx context.Context, m *meeting, ask asker) {
 	began := time.Now()
 	results, err := ask(ctx, m.hits)
 	l.observer.StoreCalled(time.Since(began), err)
+	l.noteStore(err)
 	if err != nil {
-		l.logger.Debug("The store did not decide", "error", err)
 		m.fail()
 		return
 	}
@@ -127,12 +128,30 @@ func (l *Limiter) ask(ctx context.Context, m *meeting, ask asker) {
 	}
 }
 
-// fail has the limits' failurePolicy decide what the store did not.
+// noteStore logs when the store stops to decide, and when it decides again.
+func (l *Limiter) noteStore(err error) {
+	switch {
+	case err != nil && !l.storeFails.Swap(true):
+		l.logger.Warn("The store does not decide requests; the limits' failurePolicy does", "error", err)
+	case err != nil:
+		l.logger.Debug("The store did not decide a request", "error", err)
+	case l.storeFails.Load() && l.storeFails.Swap(false):
+		l.logger.Info("The store decides requests again")
+	}
+}
+
+// fail has the limits' failurePolicy decide what the store did not. A cost that
+// is more than the limit ever has is refused all the same: no count is needed
+// for that.
 func (m *meeting) fail() {
 	m.degraded = true
-	for _, place := range m.places {
-		m.limits[place].Allowed = !m.rules[place].denyOnFailure
-		m.limits[place].Reason = StoreUnavailable
+	for i, place := range m.places {
+		d := &m.limits[place]
+		if d.Requests == 0 || m.hits[i].Cost > d.Capacity {
+			d.Allowed, d.Reason = false, CostExceedsLimit
+			continue
+		}
+		d.Allowed, d.Reason = !m.rules[place].denyOnFailure, StoreUnavailable
 	}
 }
 

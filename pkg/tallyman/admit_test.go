@@ -238,6 +238,19 @@ func TestLimitOfZeroRefusesEverything(t *testing.T) {
 	}
 }
 
+func TestWhatCanNeverBeAdmittedIsRefusedWithoutTheStore(t *testing.T) {
+	for name, limit := range map[string]string{
+		"a limit of 0":          `{name: x, requests: 0, window: 1s}`,
+		"a bucket of 0":         `{name: x, requests: 0, window: 1s, algorithm: TokenBucket}`,
+		"a cost over the limit": `{name: x, requests: 5, window: 1s, cost: {requests: 6}}`,
+	} {
+		l, _ := scripted(t, doc("a", "{selector: {}, limits: ["+limit+"]}"), unavailable)
+		if d := l.Admit(t.Context(), get("/")); d.Allowed || d.Reason != CostExceedsLimit || d.RetryAfter != 0 {
+			t.Errorf("%s: got %+v", name, d)
+		}
+	}
+}
+
 func TestPeekTakesNothing(t *testing.T) {
 	l := fromFile(t, doc("a", perHour("1")), Options{})
 	for range 3 {

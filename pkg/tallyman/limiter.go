@@ -28,9 +28,11 @@ type Limiter struct {
 
 	follower *follower // nil with a policy file
 	client   io.Closer // nil with MemoryStore
-	stop     context.CancelFunc
-	running  sync.WaitGroup
-	closed   sync.Once
+	// storeFails says that the store did not decide the last request.
+	storeFails atomic.Bool
+	stop       context.CancelFunc
+	running    sync.WaitGroup
+	closed     sync.Once
 }
 
 // New starts a limiter, which the caller closes. ctx has values for what runs

@@ -89,7 +89,9 @@ func share(l *tallyman.LimitDecision) float64 {
 	return float64(l.Remaining) / float64(max(1, l.Capacity))
 }
 
-func number(n int64) string { return strconv.FormatInt(n, 10) }
+// number is an integer of a structured field, which has at most 15 digits
+// (RFC 9651 section 3.3.1).
+func number(n int64) string { return strconv.FormatInt(min(n, 999_999_999_999_999), 10) }
 
 func seconds(d time.Duration) string {
 	return number(int64((d + time.Second - 1) / time.Second))

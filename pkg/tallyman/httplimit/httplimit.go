@@ -7,6 +7,7 @@ package httplimit
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -44,9 +45,29 @@ func IsGRPC(r *http.Request) bool {
 }
 
 // Request is what policies can look at of a request that a server received.
+// Headers that the client names in Connection are left out: a proxy does not
+// pass them on, and a client must not be counted by what the app never sees.
 func Request(r *http.Request) tallyman.Request {
 	return tallyman.Request{
 		Method: r.Method, Host: r.Host, Path: r.URL.EscapedPath(), RawQuery: r.URL.RawQuery,
-		Header: r.Header, RemoteAddr: r.RemoteAddr,
+		Header: endToEnd(r.Header), RemoteAddr: r.RemoteAddr,
 	}
+}
+
+// endToEnd is the header itself, unless Connection names something in it.
+func endToEnd(h http.Header) http.Header {
+	out := h
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
+			if _, present := out[name]; !present {
+				continue
+			}
+			if len(out) == len(h) {
+				out = maps.Clone(h)
+			}
+			delete(out, name)
+		}
+	}
+	return out
 }

@@ -343,3 +343,42 @@ func TestRefusalDoesNotAskForABodyThatTheClientHoldsBack(t *testing.T) {
 		t.Errorf("got %v, %v, want the refusal at once", resp, err)
 	}
 }
+
+// A client that names its key in Connection has it removed by the proxy: the app
+// would see an anonymous client, and the limit a new one each time.
+func TestHeadersThatEndAtTheProxyAreNotCountedBy(t *testing.T) {
+	handler := httplimit.Middleware(limiter(t,
+		`limits: [{name: x, requests: 1, window: 1h, algorithm: SlidingLog, key: [{header: {name: X-Api-Key}}]}]`))(app)
+	var got []int
+	for i := range 2 {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header["Connection"] = []string{"keep-alive", "x-api-key , close"}
+		r.Header.Set("X-Api-Key", fmt.Sprint(i))
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		got = append(got, w.Code)
+		if r.Header.Get("X-Api-Key") == "" {
+			t.Error("the request itself was changed")
+		}
+	}
+	if diff := cmp.Diff([]int{200, 429}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// net/http would wait for the rest of a short body before it answers.
+func TestRefusalDoesNotWaitForABodyThatNeverComes(t *testing.T) {
+	t.Parallel() // it takes as long as we linger
+	server := httptest.NewServer(httplimit.Middleware(limiter(t, `limits: [{name: x, requests: 0, window: 1h}]`))(app))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc")
+	_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
+	if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != 429 {
+		t.Errorf("got %v, %v, want the refusal", resp, err)
+	}
+}

@@ -25,6 +25,11 @@ const (
 // HTTP/2 has resets of single streams for this purpose.
 func prepareLinger(w http.ResponseWriter, r *http.Request) (linger func()) {
 	short := r.ContentLength >= 0 && r.ContentLength <= maxDiscard
+	if short && r.ContentLength > 0 {
+		// net/http reads it before it writes the answer, and would wait for ever
+		// for a client that does not send it. An error means that it cannot.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTime))
+	}
 	if short || r.ProtoMajor != 1 || r.Header.Get("Expect") != "" {
 		return func() {}
 	}
