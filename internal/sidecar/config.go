@@ -103,7 +103,7 @@ func (c *Config) define(set *flag.FlagSet, f *flags) {
 	set.StringVar(&c.AdminListen, "admin-listen", "", "`address` of /healthz, /readyz, /metrics and /debug/policies")
 	set.IntVar(&o.TrustedHops, "trusted-hops", 0, "`number` of proxies in front that append to X-Forwarded-For")
 	set.StringVar(&f.probeFrom, "probe-from", "", "`addresses` or networks that the kubelet's probes come from, such as the node's address; they are not counted")
-	set.DurationVar(&c.DrainTimeout, "drain-timeout", 25*time.Second, "how `long` requests may go on after SIGTERM")
+	set.DurationVar(&c.DrainTimeout, "drain-timeout", 25*time.Second, "`duration` that requests may go on after SIGTERM")
 	set.TextVar(&c.LogLevel, "log-level", slog.LevelInfo, "`level` of the log: DEBUG, INFO, WARN or ERROR")
 	set.BoolVar(&c.ShowVersion, "version", false, "print the version and exit")
 }
