@@ -5,6 +5,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -34,7 +35,7 @@ func main() {
 	if err == nil {
 		err = run(o)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "manager:", err)
 		os.Exit(1)
 	}
@@ -87,6 +88,7 @@ func newManager(o options) (ctrl.Manager, error) {
 		HealthProbeBindAddress:        o.healthAddress,
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              "manager.tallyman.dev",
+		LeaderElectionNamespace:       o.leaseNamespace,
 		LeaderElectionReleaseOnCancel: true, // nothing is written after the manager has stopped
 		Controller:                    config.Controller{ReconciliationTimeout: 30 * time.Second},
 	})

@@ -22,6 +22,7 @@ type options struct {
 	metricsSecure               bool
 	healthAddress               string
 	leaderElect                 bool
+	leaseNamespace              string
 	resync                      time.Duration
 	log                         zap.Options
 }
@@ -37,15 +38,20 @@ func parse() (options, error) {
 	flag.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve metrics over HTTPS, to those whom the API server authorizes")
 	flag.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 turns it off")
 	flag.BoolVar(&o.leaderElect, "leader-elect", false, "be one of several managers, of which one is active")
+	flag.StringVar(&o.leaseNamespace, "leader-election-namespace", "", "`namespace` of the managers' lease (default that of the manager's pod)")
 	flag.DurationVar(&o.resync, "resync", controller.DefaultResync, "how long a namespace is left alone when nothing happens in it; bounds how long a flushed Redis stays so")
 	o.log.BindFlags(flag.CommandLine)
-	flag.Parse()
+	flag.CommandLine.Init("manager", flag.ContinueOnError) // any mistake ends in main, with the same exit code
+	if err := flag.CommandLine.Parse(os.Args[1:]); err != nil {
+		return o, err
+	}
 	if *showVersion {
 		fmt.Println("manager", version())
 		os.Exit(0)
 	}
 	if flag.NArg() > 0 {
-		return o, fmt.Errorf("there is an argument that belongs to no flag: %q (see --help)", flag.Arg(0))
+		// Which is not shown: after `--store= redis://…` it has a password.
+		return o, fmt.Errorf("argument %d belongs to no flag (see --help)", len(os.Args)-flag.NArg())
 	}
 	return o, o.complete()
 }

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tallyman-dev/tallyman/api/v1alpha1"
+	"github.com/tallyman-dev/tallyman/internal/testredis"
+)
+
+const password = "hunter2"
+
+func TestMistakesInTheFlagsAreToldWithoutThePassword(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no store":              {nil, "--store is missing"},
+		"an unknown flag":       {[]string{"--stroe=redis://u:hunter2@redis"}, "flag provided but not defined: -stroe"},
+		"a value of no flag":    {[]string{"--store=", "redis://u:hunter2@redis"}, "argument 2 belongs to no flag"},
+		"a missing file":        {[]string{"--store-file=/does/not/exist"}, "--store-file: open /does/not/exist"},
+		"two stores":            {[]string{"--store=redis://u:hunter2@redis", "--store-file=url"}, "give one of them"},
+		"an unknown scheme":     {[]string{"--store=http://u:hunter2@redis"}, "a scheme that is not known"},
+		"no scheme":             {[]string{"--store=u:hunter2@redis:6379"}, "has no scheme"},
+		"a port of letters":     {[]string{"--store=redis://u:hunter2@redis:port"}, "the store's URL"},
+		"a database of letters": {[]string{"--store=redis://u:hunter2@redis/zero"}, "the store's URL"},
+		"a broken escape":       {[]string{"--store=redis://u:hunter2%@redis"}, "the store's URL"},
+		"an unknown parameter":  {[]string{"--store=redis://u:hunter2@redis?poolsize=1"}, "query parameter"},
+		"too short a resync":    {[]string{"--store=redis://u:hunter2@redis", "--resync=1ms"}, "--resync must be 1s or more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), binary, test.args...)
+			cmd.Env = []string{"KUBECONFIG=/does/not/exist"}
+			out, _ := cmd.CombinedOutput()
+			if code := cmd.ProcessState.ExitCode(); code != 1 {
+				t.Errorf("the exit code is %d", code)
+			}
+			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+			if last := lines[len(lines)-1]; !strings.HasPrefix(last, "manager: ") || !strings.Contains(last, test.want) {
+				t.Errorf("the last line does not say %q: %s", test.want, out)
+			}
+			if strings.Contains(string(out), password) {
+				t.Errorf("the password is shown: %s", out)
+			}
+		})
+	}
+}
+
+func TestHelpAndVersionAreNoMistakes(t *testing.T) {
+	for arg, want := range map[string]string{"--help": "-leader-election-namespace", "--version": "manager "} {
+		out, err := exec.CommandContext(t.Context(), binary, arg).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v: %s", arg, err, out)
+		}
+	}
+}
+
+// The managers have the rights of config/default, and no others.
+func TestManagersInACluster(t *testing.T) {
+	c := install(t)
+	t.Run("one of two leads, and when it ends the other does", c.testTakeover)
+	t.Run("one outlives an outage of the store, and tells of it", c.testOutage)
+	t.Run("one with the flags of the Deployment shows metrics only to those who may see them", c.testDeployment)
+}
+
+func (c *cluster) testTakeover(t *testing.T) {
+	redis := testredis.Start(t, "--requirepass", password)
+	one, two := c.startReplica(t, redis), c.startReplica(t, redis)
+	for _, p := range []*process{one, two} {
+		eventually(t, p.serves(t, "/healthz"))
+		eventually(t, p.serves(t, "/readyz"))
+	}
+	policy := c.create(t, 100)
+	eventually(t, published(t, redis, policy))
+
+	var leader, follower *process
+	eventually(t, func() (err error) {
+		leader, follower, err = roles(t, one, two)
+		return err
+	})
+	eventually(t, leader.shows(t, "tallyman_store_up 1", `tallyman_publishes_total{result="changed"} 1`))
+	if text, err := get(t, follower.metrics, "", http.StatusOK); err != nil || strings.Contains(text, "tallyman_publishes_total") {
+		t.Errorf("the follower publishes, too (%v):\n%s", err, text)
+	}
+	eventually(t, follower.shows(t, "tallyman_store_up 1"))
+
+	holder := c.holder(t)
+	if code := leader.stop(t); code != 0 {
+		t.Errorf("the leader ends with exit code %d", code)
+	}
+	c.edit(t, policy, 200)
+	eventually(t, published(t, redis, policy))
+	eventually(t, follower.shows(t, isLeader, `tallyman_publishes_total{result="changed"} 1`))
+	if now := c.holder(t); now == "" || now == holder {
+		t.Errorf("the lease was held by %q, and now is by %q", holder, now)
+	}
+	if code := follower.stop(t); code != 0 {
+		t.Errorf("the follower ends with exit code %d", code)
+	}
+	if holder := c.holder(t); holder != "" {
+		t.Errorf("%s has ended, and keeps the lease", holder)
+	}
+}
+
+func (c *cluster) testOutage(t *testing.T) {
+	redis := testredis.Start(t, "--requirepass", password)
+	p := start(t, c.kubeconfig, "--store="+redis.URL(), "--resync=1s")
+	policy := c.create(t, 100)
+	eventually(t, published(t, redis, policy))
+	eventually(t, c.programmed(t, policy, metav1.ConditionTrue, v1alpha1.ReasonProgrammed))
+
+	redis.Kill()
+	eventually(t, p.shows(t, "tallyman_store_up 0", `tallyman_policies{condition="Programmed",status="True"} 0`))
+	eventually(t, c.programmed(t, policy, metav1.ConditionFalse, v1alpha1.ReasonStoreUnavailable))
+	if err := errors.Join(p.serves(t, "/readyz")(), p.serves(t, "/healthz")()); err != nil {
+		t.Errorf("an outage of the store is no reason to restart the manager: %v", err)
+	}
+
+	redis.Restart(t)
+	eventually(t, published(t, redis, policy))
+	eventually(t, c.programmed(t, policy, metav1.ConditionTrue, v1alpha1.ReasonProgrammed))
+	eventually(t, p.shows(t, "tallyman_store_up 1"))
+	if code := p.stop(t); code != 0 {
+		t.Errorf("the manager ends with exit code %d", code)
+	}
+	if strings.Contains(p.logged(t), password) {
+		t.Error("the log has the password")
+	}
+}
+
+func (c *cluster) testDeployment(t *testing.T) {
+	redis := testredis.Start(t)
+	url := filepath.Join(t.TempDir(), "url")
+	if err := os.WriteFile(url, []byte(redis.URL()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Of a flag that is there twice, the later one counts.
+	p := start(t, c.kubeconfig, append(deploymentArgs(t), "--store-file="+url, "--leader-election-namespace="+home)...)
+	eventually(t, p.serves(t, "/readyz"))
+	metrics := strings.Replace(p.metrics, "http:", "https:", 1)
+	for token, status := range map[string]int{
+		"":                                http.StatusUnauthorized,
+		c.token(home, "tallyman-manager"): http.StatusForbidden,
+		c.scraper():                       http.StatusOK,
+	} {
+		eventually(t, func() error {
+			text, err := get(t, metrics, token, status)
+			if err == nil && (status == http.StatusOK) != strings.Contains(text, "tallyman_store_up 1\n") {
+				err = fmt.Errorf("with status %d comes %q", status, text)
+			}
+			return err
+		})
+	}
+	if code := p.stop(t); code != 0 {
+		t.Errorf("the manager ends with exit code %d", code)
+	}
+}
+
+func deploymentArgs(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../config/manager/deployment.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var deployment appsv1.Deployment
+	if err := yaml.UnmarshalStrict(text, &deployment); err != nil {
+		t.Fatal(err)
+	}
+	return deployment.Spec.Template.Spec.Containers[0].Args
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience bounds what should take a moment: tests run beside compilers.
+const patience = time.Minute
+
+// binary is the manager's path.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(buildAndRun(m))
+}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "manager-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "manager")
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", binary, ".").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the manager: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// process is a manager that runs.
+type process struct {
+	cmd             *exec.Cmd
+	exited          chan struct{}
+	log             string // path of a file
+	health, metrics string // URLs
+}
+
+// start runs a manager with the flags that are given and some addresses.
+func start(t *testing.T, kubeconfig string, args ...string) *process {
+	t.Helper()
+	health, metrics := freeAddr(t), freeAddr(t)
+	p := &process{
+		exited: make(chan struct{}),
+		log:    filepath.Join(t.TempDir(), "log"),
+		health: "http://" + health, metrics: "http://" + metrics + "/metrics",
+	}
+	log, err := os.Create(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	p.cmd = exec.Command(binary, append(args, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics)...)
+	p.cmd.Env = []string{"KUBECONFIG=" + kubeconfig}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.exited)
+		_ = p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+		if t.Failed() {
+			t.Logf("the log of the manager of %s:\n%s", p.health, p.logged(t))
+		}
+	})
+	return p
+}
+
+// stop asks the manager to end, and returns its exit code.
+func (p *process) stop(t *testing.T) int {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		t.Fatal("the manager does not end")
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) logged(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// anyCertificate is for what a manager serves with a certificate of its own.
+var anyCertificate = &http.Client{
+	Timeout:   10 * time.Second,
+	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
+}
+
+// get returns the body of an answer whose status is the wanted one.
+func get(t *testing.T, url, token string, status int) (string, error) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := anyCertificate.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != status {
+		err = fmt.Errorf("GET %s: status %d, not %d", url, response.StatusCode, status)
+	}
+	return string(body), err
+}
+
+// eventually waits until check finds nothing to complain of.
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("still after %v: %v", patience, err)
+		}
+	}
+}
+
+// freeAddr returns a local address that nobody listens on, none of those that
+// the kernel may give to an outgoing connection in the meantime.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	const first, last = 12000, 32000
+	err := errors.New("no attempt")
+	for range 100 {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(last-first)))
+		var listener net.Listener
+		if listener, err = net.Listen("tcp", addr); err == nil {
+			_ = listener.Close()
+			return addr
+		}
+	}
+	t.Fatalf("find a free port: %v", err)
+	return ""
+}
