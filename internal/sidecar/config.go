@@ -76,7 +76,7 @@ func ParseConfig(args []string, getenv func(string) string, output io.Writer) (C
 		return c, err
 	}
 	if set.NArg() > 0 {
-		return c, fmt.Errorf("there is an argument that belongs to no flag: %q", set.Arg(0))
+		return c, fmt.Errorf("argument %d belongs to no flag", len(args)-set.NArg()+1) // it may hold a password
 	}
 	if c.ShowVersion {
 		return c, nil

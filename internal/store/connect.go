@@ -33,8 +33,8 @@ type ConnectOptions struct {
 // MaxRedirects is the budget for redirects and repetitions. A command that must
 // not be repeated says so by NoRetry, as those of package limiter do.
 //
-// No error holds any part of the URL but the names of parameters, since a
-// password may stand where none is expected.
+// No error holds any part of the URL, since a password may stand where none is
+// expected.
 func Connect(o ConnectOptions) (redis.UniversalClient, error) {
 	scheme, _, found := strings.Cut(o.URL, "://")
 	if !found {
@@ -116,7 +116,7 @@ var defaults = map[string]string{
 }
 
 // parse reads the URL with go-redis's parser for its form. The parser's errors
-// may quote the URL, so only those about query parameters are passed on.
+// may quote the URL, so none is passed on.
 func parse[T any](text string, parser func(string) (T, error)) (T, error) {
 	var none T
 	u, err := url.Parse(text)
