@@ -18,7 +18,7 @@ import (
 // +kubebuilder:printcolumn:name="Enforced",type=string,JSONPath=`.status.conditions[?(@.type=="Enforced")].status`,description="Whether all selected pods enforce the current generation"
 // +kubebuilder:printcolumn:name="Pods",type=string,JSONPath=`.status.enforcers.summary`,description="How many of the selected pods enforce the current generation"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Enforced")].reason`,description="Why the policy is enforced or not"
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.status!="True")].reason`,description="Why the policy is not accepted, programmed or enforced"
 type RateLimitPolicy struct {
 	metav1.TypeMeta `json:",inline"`
 

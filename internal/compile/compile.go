@@ -122,7 +122,7 @@ func resolve(spec *policy.Spec, targets Targets) (selectors []policy.Selector, m
 }
 
 func refused(p *v1alpha1.RateLimitPolicy, reason string, why []string) Verdict {
-	message := "The policy is not enforced: " + list(why, "; ", len(why))
+	message := "The policy is not enforced, and neither is an earlier generation of it: " + list(why, "; ", len(why))
 	return Verdict{Accepted: condition(p, v1alpha1.ConditionAccepted, metav1.ConditionFalse, reason, message)}
 }
 

@@ -29,6 +29,9 @@ var remedies = []struct{ prefix, remedy string }{
 func explain(all []*cel.Error) error {
 	first := all[0]
 	message := shorten(strings.ReplaceAll(first.Message, " (in container '')", ""))
+	if strings.HasPrefix(message, "undeclared reference to 'request'") {
+		message = "request has no such field, or not in this place"
+	}
 	message += remedy(first.Message)
 	if others := len(all) - 1; others > 0 {
 		message += fmt.Sprintf(" (and %d more)", others)

@@ -74,8 +74,8 @@ func TestAWrongExpressionIsExplainedInOneLine(t *testing.T) {
 	const fields = "write one of request.method, request.path, request.host, request.clientIP, " +
 		"request.headers[name], request.query[name] and request.cookies[name]"
 	for _, c := range []struct{ source, want string }{
-		{"request.metod == 'GET'", "does not compile at column 1: undeclared reference to 'request'; " + fields},
-		{"has(request.path)", "does not compile at column 5: undeclared reference to 'request'; " + fields},
+		{"request.metod == 'GET'", "does not compile at column 1: request has no such field, or not in this place; " + fields},
+		{"has(request.path)", "does not compile at column 5: request has no such field, or not in this place; " + fields},
 		{"method == 'GET'", "does not compile at column 1: undeclared reference to 'method'; only request and the functions of CEL are known, and strings stand in quotes"},
 		{"a && b", "does not compile at column 1: undeclared reference to 'a'; only request and the functions of CEL are known, and strings stand in quotes (and 1 more)"},
 		{"request.method == 1", "does not compile at column 16: found no matching overload for '_==_' applied to '(string, int)'; both sides need one type: convert with int(...) or string(...)"},

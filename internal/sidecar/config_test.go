@@ -86,7 +86,7 @@ func TestMisuseNamesTheFlagAndTheRemedy(t *testing.T) {
 		"probes":               {"--store memory: --policy-file f --probe-from node-1" + proxy, "--probe-from", "10.0.0.1"},
 		"hops":                 {"--store memory: --policy-file f --trusted-hops -1" + proxy, "--trusted-hops", "0"},
 		"drain":                {"--store memory: --policy-file f --drain-timeout -1s" + proxy, "--drain-timeout", "0s"},
-		"stray argument":       {"--store memory: --policy-file f" + proxy + " stray", "stray", "flag"},
+		"stray argument":       {"--store memory: --policy-file f" + proxy + " hunter2", "argument 9", "flag"},
 		"unknown flag":         {"--polcy-file f", "polcy-file", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -226,12 +226,15 @@ func TestAWatcherOutlivesItsStore(t *testing.T) {
 	}
 	server.Restart(t)
 	next(t, "readiness", w.Ready())
-	publish(t, s, "shop", definition("shop", "orders", 1))
+	publish(t, s, "shop", definition("shop", "orders", 1)) // the pool has just answered
 	next(t, "a snapshot", w.snapshots)
 
 	server.Kill()
 	server.Restart(t)
-	publish(t, s, "shop", definition("shop", "orders", 2))
+	// After many failed dials a client's pool reports the last failure for up to
+	// a second more; the manager tries again as well.
+	publisher, _ := connect(t, server.URL(), store.DefaultPrefix)
+	publish(t, publisher, "shop", definition("shop", "orders", 2))
 	if g := generations(next(t, "a snapshot of the new store", w.snapshots)); g["orders"] != 2 {
 		t.Errorf("saw %v", g)
 	}

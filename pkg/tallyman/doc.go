@@ -29,9 +29,10 @@
 // # Changes
 //
 // A snapshot is replaced as a whole, and a request is decided by one. A policy
-// that was deleted is enforced no more; one whose new definition cannot be read
-// or compiled is enforced as it was (snapshot.go). The same holds for all
-// policies while Redis is away, or has lost its data (follow.go).
+// that was deleted is enforced no more, and neither is one that was edited into an
+// invalid one, which the manager does not publish. One whose published definition
+// is garbage is enforced as it was (snapshot.go). The same holds for all policies
+// while Redis is away, or has lost its data (follow.go).
 //
 // # Faults
 //
