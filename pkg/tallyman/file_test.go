@@ -1,6 +1,8 @@
 package tallyman
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,15 +11,19 @@ import (
 
 const head = "apiVersion: tallyman.dev/v1alpha1\nkind: RateLimitPolicy\n"
 
-const one = "spec: {selector: {}, limits: [{name: x, requests: 1, window: 1m}]}\n"
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
 
-func TestFileHasManyDocuments(t *testing.T) {
-	policies, err := parseFile([]byte("# of the shop\n---\n"+
-		head+"metadata: {name: b}\n"+one+
-		"--- # a comment\n\n# nothing but comments\n---\n"+
-		head+"metadata: {name: a, namespace: shop, generation: 7}\n"+one+
-		"---\n"+head+"metadata: {name: a, namespace: bank}\n"+one+
-		"---\r\n"+head+one+"...\n---\n"), "default", "p")
+func TestPoliciesOfAFileAreInTheOrderOfTheirNames(t *testing.T) {
+	const one = "spec: {selector: {}, limits: [{name: x, requests: 1, window: 1m}]}\n---\n"
+	policies, err := readFile(write(t, head+"metadata: {name: b}\n"+one+
+		head+"metadata: {name: a, namespace: shop}\n"+one+head+"metadata: {name: a, namespace: bank}\n"+one), "default", "p")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,68 +31,24 @@ func TestFileHasManyDocuments(t *testing.T) {
 	for _, e := range policies {
 		got = append(got, e.definition.Namespace+"/"+e.definition.Name)
 	}
-	if diff := cmp.Diff([]string{"shop/a", "bank/a", "default/b", "default/policy-4"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"shop/a", "bank/a", "default/b"}, got); diff != "" {
 		t.Errorf("policies (-want +got):\n%s", diff)
 	}
 }
 
-func TestFileMayBeWhatKubectlPrints(t *testing.T) {
-	_, err := parseFile([]byte(`apiVersion: tallyman.dev/v1alpha1
-kind: RateLimitPolicy
-metadata:
-  annotations: {kubectl.kubernetes.io/last-applied-configuration: "{}"}
-  creationTimestamp: "2026-11-29T16:00:00Z"
-  generation: 3
-  name: orders
-  namespace: shop
-  resourceVersion: "42"
-  uid: 1c0ffee0-0000-0000-0000-000000000000
-spec:
-  selector: {matchLabels: {app: orders}}
-  limits:
-  - {name: x, requests: 1, window: 1m}
-status:
-  conditions:
-  - {type: Accepted, status: "True", reason: Accepted, message: "", lastTransitionTime: "2026-11-29T16:00:00Z"}
-`), "default", "p")
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-func TestFileErrorsNameThePlace(t *testing.T) {
-	good := head + "metadata: {name: good}\n" + one + "---\n"
+func TestAFileIsTakenOnlyIfItsPoliciesCompile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text string
 		want []string
 	}{
-		"nothing":            {"# nothing\n---\n", []string{"no RateLimitPolicy"}},
-		"not YAML":           {good + "a: b: c\n", []string{"document 2", "line 6"}},
-		"twice the same key": {good + head + "metadata: {name: o}\nkind: x\n" + one, []string{"document 2", "already"}},
-		"no kind":            {good + "apiVersion: tallyman.dev/v1alpha1\n" + one, []string{"document 2", "kind is not set", "RateLimitPolicy"}},
-		"other kind":         {good + "apiVersion: v1\nkind: ConfigMap\ndata: {}\n", []string{"document 2", `"ConfigMap"`, "RateLimitPolicy"}},
-		"other version": {good + "apiVersion: tallyman.dev/v9\nkind: RateLimitPolicy\n" + one,
-			[]string{"document 2", `"tallyman.dev/v9"`, "tallyman.dev/v1alpha1"}},
-		"no spec":        {head + "metadata: {name: o}\n", []string{"document 1", "spec"}},
-		"misspelt field": {head + "metadata: {name: o}\nspek: {}\n" + one, []string{"document 1", `"spek"`}},
-		"misspelt field of the spec": {head + "metadata: {name: o}\nspec: {selector: {}, limts: []}\n",
-			[]string{"document 1", `policy "o"`, "spec.limts"}},
-		"name that is none": {head + "metadata: {name: 'a:b'}\n" + one, []string{"document 1", `"a:b"`}},
-		"same name twice":   {good + good, []string{"document 2", "default/good", "document 1"}},
-		"window of another unit": {head + "metadata: {name: o}\nspec: {selector: {}, limits: [{name: x, requests: 1, window: 1d}]}\n",
-			[]string{"document 1", `policy "o"`, `"1d"`, "24h"}},
-		"fraction": {head + "metadata: {name: o}\nspec: {selector: {}, limits: [{name: x, requests: 1, window: 1m, cost: {requests: 1.5}}]}\n",
-			[]string{"document 1", `policy "o"`, "cost.requests"}},
-		"text for a number": {head + "metadata: {name: o}\nspec: {selector: {}, limits: [{name: x, requests: 1, window: 1m, cost: {requests: ''}}]}\n",
-			[]string{"document 1", `policy "o"`, "cost.requests"}},
-		"not a number": {head + "metadata: {name: o}\nspec: {selector: {}, limits: [{name: x, requests: 1, window: 1m, cost: {requests: .nan}}]}\n",
-			[]string{"document 1"}},
-		"CEL that does not compile": {head + "metadata: {name: o}\nspec: {selector: {}, limits: [{name: x, requests: 1, window: 1m, cost: {expression: 'request.('}}]}\n",
-			[]string{"document 1", `policy "o"`, "spec.limits[0].cost.expression"}},
-		"several faults": {head + "metadata: {name: 'a:b'}\n" + one + "---\nkind: Pod\n", []string{"document 1", "document 2"}},
+		"name that is none": {"metadata: {name: 'a:b'}\nspec: {selector: {}, limits: [{name: x, requests: 1, window: 1m}]}\n",
+			[]string{"policies.yaml", "document 1", `"a:b"`}},
+		"CEL that does not compile": {"metadata: {name: o}\n" +
+			"spec: {selector: {}, limits: [{name: x, requests: 1, window: 1m, cost: {expression: 'request.('}}]}\n",
+			[]string{"policies.yaml", "document 1", `policy "o"`, "spec.limits[0].cost.expression"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parseFile([]byte(tc.text), "default", "p")
+			_, err := readFile(write(t, head+tc.text), "default", "p")
 			if err == nil {
 				t.Fatal("the file was taken")
 			}

@@ -1,7 +1,6 @@
 package tallyman
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -48,7 +47,7 @@ type rule struct {
 
 // compile prepares a definition whose spec has its defaults and is valid.
 func compile(d policy.Definition, prefix string) (*enforced, error) {
-	if err := checkNames(&d); err != nil {
+	if err := d.CheckNames(); err != nil {
 		return nil, err
 	}
 	compiled, err := match.Compile(&d.Spec)
@@ -70,18 +69,6 @@ func compile(d policy.Definition, prefix string) (*enforced, error) {
 		e.rules[i] = e.rule(matcher, &d.Spec.Limits[i], prefix)
 	}
 	return e, nil
-}
-
-// checkNames holds the names to what is safe in keys, headers and metrics. It is
-// what Kubernetes allows, but for the places of dashes and dots.
-func checkNames(d *policy.Definition) error {
-	const letters = "abcdefghijklmnopqrstuvwxyz0123456789-."
-	for _, name := range []string{d.Namespace, d.Name} {
-		if name == "" || len(name) > 253 || strings.Trim(name, letters) != "" {
-			return fmt.Errorf("%.80q is not a name: write at most 253 lower-case letters, digits, dashes and dots", name)
-		}
-	}
-	return nil
 }
 
 func (e *enforced) rule(matcher *match.Limit, l *policy.Limit, prefix string) rule {
