@@ -1,0 +1,129 @@
+package simulate
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Decider decides requests in the order of the trace.
+type Decider interface {
+	// Decide answers one request. The decision's Limits may be used again by
+	// the next call.
+	Decide(ctx context.Context, r *Request) (Decision, error)
+}
+
+// Decision is the answer to one request.
+type Decision struct {
+	Allowed bool
+	// Granted is the units that the request got, or gave back for a Refund.
+	Granted int64
+	// Limit that refused; of several, the one to wait for longest. When the
+	// request is allowed, the one with the fewest units left. Empty when the
+	// request meets none.
+	Limit string
+	// Counted says that Limit was asked, so that the figures below are known.
+	Counted bool
+	// Remaining units of Limit after the decision.
+	Remaining int64
+	// RetryAfter is the time until the same request can be admitted at the
+	// earliest; 0 when it is allowed, and when it can never be.
+	RetryAfter time.Duration
+	// ResetAfter is the time until Limit is back at its full number.
+	ResetAfter time.Duration
+	// Reason of a refusal.
+	Reason string
+	// Limits are all that the request met.
+	Limits []LimitDecision
+}
+
+// LimitDecision is one limit's own answer.
+type LimitDecision struct {
+	// Index of the limit in Engine.Limits.
+	Index   int
+	Allowed bool
+}
+
+// Observer is told of every decision, in order.
+type Observer interface {
+	Decided(r *Request, d *Decision)
+}
+
+// Run decides the requests of a trace and writes a line for each. It ends with
+// the first line that is not valid, which is a *LineError, or that cannot be
+// decided; the lines for the requests before are written all the same.
+func Run(ctx context.Context, t *Trace, decider Decider, out io.Writer, o Observer) error {
+	buffered := bufio.NewWriter(out)
+	err := run(ctx, t, decider, buffered, o)
+	return errors.Join(err, flush(buffered))
+}
+
+func run(ctx context.Context, t *Trace, decider Decider, out *bufio.Writer, o Observer) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		d, err := decider.Decide(ctx, r)
+		if err != nil {
+			return fmt.Errorf("decide %s:%d: %w", t.name, t.line, err)
+		}
+		if err := encoder.Encode(recordOf(r, &d)); err != nil {
+			return fmt.Errorf("write a decision: %w", err)
+		}
+		o.Decided(r, &d)
+		if t.waits() { // whoever sends requests one by one sees the answers so
+			if err := flush(out); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func flush(out *bufio.Writer) error {
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write decisions: %w", err)
+	}
+	return nil
+}
+
+// record is a line of the output. A null is a figure that there is none of.
+type record struct {
+	At           string `json:"at"`
+	Allowed      bool   `json:"allowed"`
+	Granted      int64  `json:"granted"`
+	Limit        string `json:"limit"`
+	Remaining    *int64 `json:"remaining"`
+	RetryAfterMs *int64 `json:"retryAfterMs"`
+	ResetAfterMs *int64 `json:"resetAfterMs"`
+	Reason       string `json:"reason"`
+}
+
+func recordOf(r *Request, d *Decision) record {
+	out := record{At: r.At, Allowed: d.Allowed, Granted: d.Granted, Limit: d.Limit, Reason: d.Reason}
+	if d.Counted {
+		out.Remaining = &d.Remaining
+		out.ResetAfterMs = new(milliseconds(d.ResetAfter))
+	}
+	if d.Allowed || d.RetryAfter > 0 {
+		out.RetryAfterMs = new(milliseconds(d.RetryAfter))
+	}
+	return out
+}
+
+// milliseconds rounds up: a request at that time is admitted.
+func milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
