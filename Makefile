@@ -80,6 +80,17 @@ stale: generate manifests
 	  { echo "verify: generated, but in no commit: $$new" >&2; exit 1; }
 	@go mod tidy -diff || { echo "verify: go.mod is not tidy; run go mod tidy" >&2; exit 1; }
 
+##@ Measure
+
+# Other options: make bench BENCH_FLAGS='--quick', or --help. See docs/performance.md.
+.PHONY: bench
+bench: redis ## Measure the engine against other rate limiters (minutes; BENCH_FLAGS=--quick: one)
+	@cd test/bench && go run . $(BENCH_FLAGS)
+
+.PHONY: bench-test
+bench-test: ## Run go vet and the tests of the benchmark itself
+	@cd test/bench && go vet ./... && go test ./...
+
 ##@ Prepare (the targets above do it by themselves)
 
 .PHONY: controlplane

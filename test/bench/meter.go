@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// reading is what had been used up at a moment.
+type reading struct {
+	at          time.Time
+	client      time.Duration // CPU of this process
+	redis       time.Duration // CPU of redis-server
+	machine     time.Duration // CPU of all, ours too
+	allocations uint64
+	calls       int64
+}
+
+// read takes a reading; commands are those to count.
+func (s *server) read(ctx context.Context, commands []string) (r reading, err error) {
+	if r.calls, err = s.calls(ctx, commands); err != nil {
+		return r, err
+	}
+	if r.redis, err = cpuOf(s.pid); err != nil {
+		return r, err
+	}
+	if r.machine, err = cpuOfMachine(); err != nil {
+		return r, err
+	}
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return r, err
+	}
+	r.client = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	r.allocations = memory.Mallocs
+	r.at = time.Now()
+	return r, nil
+}
+
+// others is how many cores others than we and redis-server used between two readings.
+func others(from, to reading) float64 {
+	rest := (to.machine - from.machine) - (to.client - from.client) - (to.redis - from.redis)
+	return max(0, rest.Seconds()/to.at.Sub(from.at).Seconds())
+}
+
+// cpuOf is the CPU time of all threads of a process.
+func cpuOf(pid int) (total time.Duration, err error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return 0, err
+		}
+		first, _, _ := bytes.Cut(text, []byte(" "))
+		ns, err := strconv.ParseInt(string(first), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read %s: %w", file, err)
+		}
+		total += time.Duration(ns)
+	}
+	return total, nil
+}
+
+func cpuOfMachine() (time.Duration, error) {
+	text, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	return busyIn(string(text))
+}
+
+// tick is the unit of /proc/stat, the same on all Linux that Go runs on.
+const tick = 10 * time.Millisecond
+
+// busyIn reads the time that all cores were busy from the text of /proc/stat. Time
+// that a hypervisor took away counts as busy: we did not have it.
+func busyIn(stat string) (busy time.Duration, err error) {
+	line, _, _ := strings.Cut(stat, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return 0, fmt.Errorf("read /proc/stat: %q", line)
+	}
+	const idle, iowait, steal = 4, 5, 8
+	for i := 1; i <= steal; i++ {
+		if i == idle || i == iowait {
+			continue
+		}
+		ticks, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("read /proc/stat: %w", err)
+		}
+		busy += time.Duration(ticks) * tick
+	}
+	return busy, nil
+}
