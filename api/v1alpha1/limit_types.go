@@ -4,6 +4,18 @@ package v1alpha1
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.burst) || self.algorithm == 'TokenBucket'",fieldPath=".burst",message="only a TokenBucket has a burst: set `algorithm` to TokenBucket, or remove `burst`"
 // +kubebuilder:validation:XValidation:rule="self.algorithm != 'SlidingLog' || self.requests <= 100000",fieldPath=".requests",message="must be at most 100000 with SlidingLog, which stores every request: lower it, or choose SlidingWindow"
+// +kubebuilder:validation:XValidation:rule="self.algorithm != 'Concurrency' || self.requests <= 100000",fieldPath=".requests",message="must be at most 100000 with Concurrency, which stores every request in progress: lower it"
+// +kubebuilder:validation:XValidation:rule="has(self.window) != has(self.calendar)",message="must have exactly one of `window` and `calendar`: write `window: 1m`, or `calendar: {period: Month}`"
+// +kubebuilder:validation:XValidation:rule="self.algorithm != 'Concurrency' || !has(self.window) || !self.window.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') || (duration(self.window) >= duration('1s') && duration(self.window) <= duration('1h'))",fieldPath=".window",message="must be between 1s and 1h with Concurrency, where it is how long a slot outlives a holder that crashed"
+// +kubebuilder:validation:XValidation:rule="!has(self.calendar) || self.algorithm == 'FixedWindow'",fieldPath=".calendar",message="only a FixedWindow counts by the calendar: set `algorithm` to FixedWindow, or write `window` instead of `calendar`"
+// +kubebuilder:validation:XValidation:rule="self.anchor != 'FirstRequest' || (self.algorithm == 'FixedWindow' && has(self.window))",fieldPath=".anchor",message="only a FixedWindow with a `window` begins with the first request: set `algorithm` to FixedWindow and write `window`, or remove `anchor`"
+// +kubebuilder:validation:XValidation:rule="self.algorithm != 'Concurrency' || !(self.distribution.mode in ['Leased', 'Synced'])",fieldPath=".distribution.mode",message="must be Exact or Split with Concurrency, whose slots are held and not used up"
+// +kubebuilder:validation:XValidation:rule="self.algorithm != 'SlidingLog' || self.distribution.mode != 'Synced'",fieldPath=".distribution.mode",message="must not be Synced with SlidingLog, which is exact: write another mode, or choose SlidingWindow"
+// +kubebuilder:validation:XValidation:rule="!has(self.backstop) || self.failurePolicy == 'Backstop'",fieldPath=".backstop",message="goes with `failurePolicy` Backstop only: set `failurePolicy` to Backstop, or remove `backstop`"
+// +kubebuilder:validation:XValidation:rule="!has(self.overrides) || self.overrides.size() == 0 || (has(self.key) && self.key.size() == 1)",fieldPath=".overrides",message="name values of a `key` of one part: write exactly one entry in `key`, or remove `overrides`"
+// +kubebuilder:validation:XValidation:rule="self.algorithm == 'TokenBucket' || !has(self.overrides) || !self.overrides.exists(o, has(o.burst))",fieldPath=".overrides",message="only a TokenBucket has a burst: set `algorithm` to TokenBucket, or remove `burst`"
+// +kubebuilder:validation:XValidation:rule="self.algorithm != 'SlidingLog' || !has(self.overrides) || !self.overrides.exists(o, has(o.requests) && o.requests > 100000)",fieldPath=".overrides",message="must be at most 100000 with SlidingLog, which stores every request: lower it, or choose SlidingWindow"
+// +kubebuilder:validation:XValidation:rule="self.algorithm != 'Concurrency' || !has(self.overrides) || !self.overrides.exists(o, has(o.requests) && o.requests > 100000)",fieldPath=".overrides",message="must be at most 100000 with Concurrency, which stores every request in progress: lower it"
 type Limit struct {
 	// name tells the limits of a policy apart, in headers, metrics and messages.
 	// Letters, digits, `-`, `_` and `.`, at most 63, with a letter or digit at
@@ -14,8 +26,10 @@ type Limit struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$')",message="must consist of letters, digits, -, _ and . with a letter or digit at both ends, such as per-client"
 	Name string `json:"name"`
 
-	// requests is how many requests are admitted per `window`, for each value of
-	// `key`: 0 to 9007199254740991 (2^53-1). With 0 every request is refused.
+	// requests is how many requests are admitted per `window` or period of the
+	// `calendar`, for each value of `key`: 0 to 9007199254740991 (2^53-1). With 0
+	// every request is refused. With `algorithm: Concurrency` it is how many may
+	// be in progress at the same time, at most 100000.
 	// Example: `100`.
 	// +required
 	// +kubebuilder:validation:Minimum=0
@@ -23,11 +37,21 @@ type Limit struct {
 	Requests *int64 `json:"requests,omitempty"`
 
 	// window is the time over which `requests` are admitted, from `1ms` to
-	// `8784h` (366 days). Up to four numbers with a unit of h, m, s or ms.
+	// `8784h` (366 days). Up to four numbers with a unit of h, m, s or ms. With
+	// `algorithm: Concurrency` it is how long the slot of a request lives on after
+	// the pod that served it crashed, from `1s` to `1h`; while the request is in
+	// progress its slot is renewed. Exactly one of `window` and `calendar` is set.
 	// Examples: `1m`, `1h30m`, `500ms`, `24h` (a day).
-	// +required
+	// +optional
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') || (duration(self) >= duration('1ms') && duration(self) <= duration('8784h'))",message="must be between 1ms and 8784h (366 days)"
-	Window Duration `json:"window"`
+	Window Duration `json:"window,omitempty"`
+
+	// calendar counts by periods of the calendar instead of a `window`: quotas by
+	// day or month, which begin anew at midnight. Only with
+	// `algorithm: FixedWindow`.
+	// Example: `{period: Month, timeZone: Europe/Berlin}`.
+	// +optional
+	Calendar *Calendar `json:"calendar,omitempty"`
 
 	// algorithm is the way of counting.
 	// `FixedWindow` counts in windows that begin at whole multiples of `window`:
@@ -38,10 +62,21 @@ type Limit struct {
 	// `requests`, which may be at most 100000.
 	// `TokenBucket` refills evenly, `requests` per `window`, and lets `burst`
 	// requests pass at once.
+	// `Concurrency` counts requests in progress and not requests per time: for
+	// backends that bear so many at once, however long each takes.
 	// Default: `SlidingWindow`.
 	// +optional
 	// +kubebuilder:default=SlidingWindow
 	Algorithm Algorithm `json:"algorithm,omitempty"`
+
+	// anchor says when the windows of a FixedWindow begin. `Clock`: at whole
+	// multiples of `window`, for all keys at the same time. `FirstRequest`: with
+	// the first request after the last window ended, for each value of `key` by
+	// itself; only with `algorithm: FixedWindow` and `window`.
+	// Default: `Clock`.
+	// +optional
+	// +kubebuilder:default=Clock
+	Anchor Anchor `json:"anchor,omitempty"`
 
 	// burst is how many requests a full TokenBucket admits at once, from 1 to
 	// 9007199254740991. Only with `algorithm: TokenBucket`.
@@ -83,18 +118,40 @@ type Limit struct {
 	// +kubebuilder:default=Share
 	OnMissingKey OnMissingKey `json:"onMissingKey,omitempty"`
 
+	// overrides are other numbers for named values of `key`, which must have
+	// exactly one part. A value is in one override only.
+	// Example: `[{keys: [acme], requests: 1000}, {keys: [internal], action: Exempt}]`.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Overrides []Override `json:"overrides,omitempty"`
+
 	// cost is how much of the limit one request takes.
 	// Default: 1.
 	// +optional
 	Cost *Cost `json:"cost,omitempty"`
 
-	// failurePolicy decides while the store cannot answer in time. `Allow` lets
-	// requests pass: an outage of the store is none of the API. `Deny` refuses
-	// them: for logins and what must never go uncounted.
-	// Default: `Allow`.
+	// distribution says how the pods count together: how exact, and how often
+	// they ask the store.
+	// Default: `{mode: Exact}`.
 	// +optional
-	// +kubebuilder:default=Allow
+	// +kubebuilder:default={}
+	Distribution Distribution `json:"distribution,omitzero"`
+
+	// failurePolicy decides while the store cannot answer in time. `Backstop`
+	// goes on in each pod by itself, with `backstop`: the API stays open, and
+	// nobody gets much more than the limit. `Allow` lets all requests pass.
+	// `Deny` refuses them: for logins and what must never go uncounted.
+	// Default: `Backstop`.
+	// +optional
+	// +kubebuilder:default=Backstop
 	FailurePolicy FailurePolicy `json:"failurePolicy,omitempty"`
+
+	// backstop is the limit that each pod holds by itself while the store cannot
+	// answer. Only with `failurePolicy: Backstop`.
+	// Default: `requests` divided by the number of live pods.
+	// +optional
+	Backstop *Backstop `json:"backstop,omitempty"`
 }
 
 // Duration is a length of time as GEP-2257 writes it: up to four numbers with a
@@ -110,8 +167,37 @@ type Duration string
 
 // Algorithm is a way of counting.
 //
-// +kubebuilder:validation:Enum=FixedWindow;SlidingWindow;SlidingLog;TokenBucket
+// +kubebuilder:validation:Enum=FixedWindow;SlidingWindow;SlidingLog;TokenBucket;Concurrency
 type Algorithm string
+
+// Anchor says when windows begin.
+//
+// +kubebuilder:validation:Enum=Clock;FirstRequest
+type Anchor string
+
+// Calendar counts by periods of the calendar.
+type Calendar struct {
+	// period is the time over which `requests` are admitted. A `Week` begins on
+	// Monday (ISO 8601).
+	// +required
+	Period Period `json:"period"`
+
+	// timeZone is the IANA name of the zone in which periods begin. A day of a
+	// zone with daylight saving time has 23 to 25 hours.
+	// Example: `Europe/Berlin`.
+	// Default: `UTC`.
+	// +optional
+	// +kubebuilder:default=UTC
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self != 'Local' && self.matches('^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$')",message="must be the IANA name of a time zone, such as Europe/Berlin or UTC"
+	TimeZone string `json:"timeZone,omitempty"`
+}
+
+// Period is a unit of the calendar.
+//
+// +kubebuilder:validation:Enum=Minute;Hour;Day;Week;Month;Year
+type Period string
 
 // KeyPart is one attribute that tells clients apart.
 //
@@ -236,8 +322,3 @@ type Cost struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Expression string `json:"expression,omitempty"`
 }
-
-// FailurePolicy decides when the store cannot answer in time.
-//
-// +kubebuilder:validation:Enum=Allow;Deny
-type FailurePolicy string

@@ -3,6 +3,7 @@ package v1alpha1_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -87,9 +88,50 @@ var valid = map[string]string{
 			"except": [{"path": {"value": "/"}}, {"path": {"type": "RegularExpression", "value": ".*[.]css"}}],
 			"key": [{"clientIP": {}}, {"header": {"name": "X-Api-Key"}}, {"cookie": {"name": "session"}},
 				{"queryParameter": {"name": "größe[]"}}, {"path": {}}, {"method": {}}, {"expression": "request.method"}],
-			"onMissingKey": "Deny", "cost": {"requests": 0}, "failurePolicy": "Deny"}],
+			"onMissingKey": "Deny", "cost": {"requests": 0}, "failurePolicy": "Deny",
+			"distribution": {"mode": "Leased", "maxIdlePercent": 50}}],
 		"response": {"statusCode": 503, "body": "später", "contentType": "text/plain; charset=utf-8", "headers": "Both"}}`,
+	"a calendar": `{"selector": {}, "limits": [{"name": "a", "requests": 1, "calendar": {"period": "Week"}, "algorithm": "FixedWindow"}]}`,
+	"a calendar of a zone": `{"selector": {}, "limits": [{"name": "a", "requests": 1, "algorithm": "FixedWindow",
+		"calendar": {"period": "Year", "timeZone": "America/Argentina/ComodRivadavia"}}]}`,
+	"a window from the first request": `{"selector": {}, "limits": [{"name": "a", "requests": 1, "window": "24h",
+		"algorithm": "FixedWindow", "anchor": "FirstRequest"}]}`,
+	"most slots": `{"selector": {}, "limits": [{"name": "a", "requests": 100000, "window": "1h",
+		"algorithm": "Concurrency", "distribution": {"mode": "Split"}}]}`,
+	"slots of a second": `{"selector": {}, "limits": [{"name": "a", "requests": 0, "window": "1s", "algorithm": "Concurrency"}]}`,
+	"leases":            `{"selector": {}, "limits": [{"name": "a", "requests": 1, "window": "1m", "distribution": {"mode": "Leased"}}]}`,
+	"exchanged counts":  `{"selector": {}, "limits": [{"name": "a", "requests": 1, "window": "1m", "distribution": {"mode": "Synced"}}]}`,
+	"counts exchanged at an interval": `{"selector": {}, "limits": [
+		{"name": "a", "requests": 1, "window": "1m", "distribution": {"mode": "Synced", "interval": "10ms"}},
+		{"name": "b", "requests": 1, "window": "1m", "distribution": {"mode": "Synced", "interval": "1m"}},
+		{"name": "c", "requests": 1, "window": "1m", "distribution": {"mode": "Synced", "maxOvershootPercent": 100}}]}`,
+	"a distribution without a mode": `{"selector": {}, "limits": [{"name": "a", "requests": 1, "window": "1m", "distribution": {}}]}`,
+	"a backstop":                    `{"selector": {}, "limits": [{"name": "a", "requests": 1, "window": "1m", "backstop": {"requests": 9007199254740991}}]}`,
+	"overrides": `{"selector": {}, "limits": [{"name": "a", "requests": 1, "window": "1m", "algorithm": "TokenBucket",
+		"key": [{"header": {"name": "X-Api-Key"}}], "overrides": [
+			{"keys": ["acme", "Acme", "größe"], "requests": 1000, "burst": 50}, {"keys": ["closed"], "requests": 0},
+			{"keys": ["internal"], "action": "Exempt"}, {"keys": ["banned"], "action": "Deny"}]}]}`,
+	"overrides of addresses": `{"selector": {}, "limits": [{"name": "a", "requests": 1, "window": "1m",
+		"key": [{"clientIP": {"ipv4PrefixLength": 24}}], "overrides": [
+			{"keys": ["192.0.2.7", "2001:DB8::1", "::ffff:198.51.100.1"], "requests": 9007199254740991}]}]}`,
+	"no overrides": `{"selector": {}, "limits": [{"name": "a", "requests": 1, "window": "1m", "overrides": []}]}`,
+	"most overrides": `{"selector": {}, "limits": [{"name": "a", "requests": 1, "window": "1m",
+		"key": [{"path": {}}], "overrides": ` + mostOverrides() + `}]}`,
 	"a body without its type": `{"selector": {}, "limits": [{"name": "a", "requests": 1, "window": "1m"}], "response": {"body": "no"}}`,
+}
+
+// mostOverrides are as many overrides as a limit may have, with as many keys as
+// the first may have.
+func mostOverrides() string {
+	overrides := make([]policy.Override, policy.MaxOverrides)
+	for i := range overrides {
+		overrides[i] = policy.Override{Keys: []string{fmt.Sprintf("/%d", i)}, Requests: new(int64(i))}
+	}
+	for i := range policy.MaxOverrideKeys - 1 {
+		overrides[0].Keys = append(overrides[0].Keys, fmt.Sprintf("/%0*d", policy.MaxKeyValue-1, i))
+	}
+	data, _ := json.Marshal(overrides) // cannot fail: no type of it does
+	return string(data)
 }
 
 // One spec means one thing, whether the API server or a file is asked: what is
@@ -106,14 +148,28 @@ func TestServerAndDecoderAgreeOnDefaults(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := decodeAsStored(t, stored)
-			if got.Response.Body != "" && got.Response.ContentType == "" {
-				// No schema can have a default that depends on another field.
-				got.Response.ContentType = want.Response.ContentType
-			}
+			takeDependentDefaults(&got, &want)
 			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("decoder (-) and API server (+) differ:\n%s", diff)
 			}
 		})
+	}
+}
+
+// takeDependentDefaults fills in the defaults that depend on another field,
+// which no schema can have.
+func takeDependentDefaults(got, want *policy.Spec) {
+	if got.Response.Body != "" && got.Response.ContentType == "" {
+		got.Response.ContentType = want.Response.ContentType
+	}
+	for i := range got.Limits {
+		g, w := &got.Limits[i].Distribution, &want.Limits[i].Distribution
+		switch {
+		case g.Mode == policy.Leased && g.MaxIdlePercent == 0:
+			g.MaxIdlePercent = w.MaxIdlePercent
+		case g.Mode == policy.Synced && g.Interval == 0 && g.MaxOvershootPercent == 0:
+			g.MaxOvershootPercent = w.MaxOvershootPercent
+		}
 	}
 }
 

@@ -123,24 +123,30 @@ func (k key) of(r *Request, o *Outcome) (Verdict, string) {
 // empty value is a missing one: a client gets no counter of its own by sending
 // a header without a value.
 func (p *keyPart) append(out []byte, r *Request, o *Outcome) []byte {
-	switch p.attribute {
-	case attrClientIP:
-		return appendNetwork(out, r.clientIP(), p.ipv4, p.ipv6)
-	case attrMethod:
-		return appendLiteral(out, r.method())
-	case attrPath:
-		return appendLiteral(out, r.path())
-	default:
-		value, fault := p.secret(r)
-		o.record(fault)
-		return appendHash(out, value)
+	if p.attribute == attrClientIP {
+		return p.appendAddress(out, r.clientIP())
 	}
+	value, fault := p.value(r)
+	o.record(fault)
+	return p.appendValue(out, value)
 }
 
-// secret is the value of an attribute that may hold credentials and therefore
-// never stands in a key as it is.
-func (p *keyPart) secret(r *Request) (string, *EvaluationError) {
+// appendValue adds the encoding of a value. Only methods and paths stand in a
+// key as they are; other attributes may hold credentials.
+func (p *keyPart) appendValue(out []byte, value string) []byte {
+	if p.attribute == attrMethod || p.attribute == attrPath {
+		return appendLiteral(out, value)
+	}
+	return appendHash(out, value)
+}
+
+// value is that of an attribute which is a text.
+func (p *keyPart) value(r *Request) (string, *EvaluationError) {
 	switch p.attribute {
+	case attrMethod:
+		return r.method(), nil
+	case attrPath:
+		return r.path(), nil
 	case attrHeader:
 		value, _ := r.firstHeader(p.name)
 		return value, nil
@@ -160,12 +166,12 @@ func (p *keyPart) parameter(v *values) (string, *EvaluationError) {
 	return v.first[p.name], nil
 }
 
-// appendNetwork adds the address with the host's bits cleared, or nothing when
+// appendAddress adds the address with the host's bits cleared, or nothing when
 // it is not known.
-func appendNetwork(out []byte, addr netip.Addr, ipv4, ipv6 int) []byte {
-	bits := ipv6
+func (p *keyPart) appendAddress(out []byte, addr netip.Addr) []byte {
+	bits := p.ipv6
 	if addr.Is4() {
-		bits = ipv4
+		bits = p.ipv4
 	}
 	network, err := addr.Prefix(bits)
 	if err != nil || !network.IsValid() {

@@ -110,9 +110,9 @@ func TestARequestThatLacksAKeyIsSharedSkippedOrDenied(t *testing.T) {
 		clientIPKey(32, 64), expressionKey("request.headers['x-absent']"),
 	} {
 		for action, want := range map[policy.OnMissingKey]Outcome{
-			policy.MissingShare: {Verdict: Count, Key: "3:GET-", Cost: 1},
-			policy.MissingSkip:  {Verdict: Skip},
-			policy.MissingDeny:  {Verdict: Deny},
+			policy.MissingShare: {Verdict: Count, Key: "3:GET-", Override: NoOverride, Cost: 1},
+			policy.MissingSkip:  {Verdict: Skip, Override: NoOverride},
+			policy.MissingDeny:  {Verdict: Deny, Override: NoOverride},
 		} {
 			l := compileLimit(t, policy.Limit{Key: []policy.KeyPart{methodKey, missing}, OnMissingKey: action})
 			if got := l.Evaluate(r); got != want {

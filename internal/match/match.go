@@ -19,6 +19,7 @@ type Limit struct {
 
 	match, except []conditions
 	key           key
+	overrides     overrides
 	cost          cost
 }
 
@@ -26,13 +27,18 @@ type Limit struct {
 type Verdict int
 
 const (
-	// Skip leaves the request alone.
+	// Skip leaves the request alone: it does not match, is excepted, lacks a part
+	// of the key or has an override that exempts it.
 	Skip Verdict = iota
 	// Count charges the request to the counter of Outcome.Key.
 	Count
-	// Deny refuses the request, which lacks a part of the key.
+	// Deny refuses the request, which lacks a part of the key or, where
+	// Outcome.Override is not NoOverride, has an override that denies it.
 	Deny
 )
+
+// NoOverride is the Outcome.Override of a request with the limit's own numbers.
+const NoOverride = -1
 
 // Outcome is what a limit says about a request.
 type Outcome struct {
@@ -42,6 +48,9 @@ type Outcome struct {
 	// encodes the values only, so that limits with equal values share a tag.
 	// It is set when the verdict is Count.
 	Key string
+	// Override is the index of the limit's override that names the request's
+	// key value, or NoOverride.
+	Override int
 	// Cost in units of the limit, 0..policy.MaxInteger, when the verdict is
 	// Count.
 	Cost int64
@@ -92,23 +101,28 @@ func Compile(spec *policy.Spec) (*Policy, error) {
 type compiler struct{ errs policy.Errors }
 
 func (c *compiler) limit(path string, l *policy.Limit) *Limit {
-	return &Limit{
+	limit := &Limit{
 		Name:   l.Name,
 		match:  c.matches(path+".match", l.Match),
 		except: c.matches(path+".except", l.Except),
 		key:    c.key(path+".key", l),
 		cost:   c.cost(path+".cost", l.Cost),
 	}
+	limit.overrides = newOverrides(limit.key, l.Overrides)
+	return limit
 }
 
 // Evaluate says whether the limit counts the request, under which key and at
 // which cost. It may be called concurrently for different requests.
 func (l *Limit) Evaluate(r *Request) Outcome {
-	var o Outcome
+	o := Outcome{Override: NoOverride}
 	if !l.applies(r, &o) {
 		return o
 	}
 	o.Verdict, o.Key = l.key.of(r, &o)
+	if o.Verdict == Count {
+		l.overrides.apply(&o)
+	}
 	if o.Verdict == Count {
 		o.Cost = l.cost.of(r, &o)
 	}

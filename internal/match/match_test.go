@@ -38,7 +38,7 @@ func expressionMatch(source string) policy.Match { return policy.Match{Expressio
 
 func TestALimitWithoutMatchIsForEveryRequest(t *testing.T) {
 	got := compileLimit(t, policy.Limit{}).Evaluate(&Request{Method: "GET", Path: "/"})
-	if diff := cmp.Diff(Outcome{Verdict: Count, Key: "*", Cost: 1}, got); diff != "" {
+	if diff := cmp.Diff(Outcome{Verdict: Count, Key: "*", Override: NoOverride, Cost: 1}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -80,65 +80,65 @@ func TestWhatCannotBeEvaluatedFallsToTheSafeSide(t *testing.T) {
 		{
 			"a match applies",
 			policy.Limit{Match: []policy.Match{expressionMatch(fails)}}, normal,
-			Outcome{Verdict: Count, Key: "*", Cost: 1}, "limits[0].match[0].expression",
+			Outcome{Verdict: Count, Key: "*", Override: NoOverride, Cost: 1}, "limits[0].match[0].expression",
 		},
 		{
 			"a match whose other conditions do not hold does not apply",
 			policy.Limit{Match: []policy.Match{{Methods: []string{"POST"}, Expression: fails}}}, normal,
-			Outcome{}, "",
+			Outcome{Override: NoOverride}, "",
 		},
 		{
 			"a negated failing match applies as well",
 			policy.Limit{Match: []policy.Match{expressionMatch("!(" + fails + ")")}}, normal,
-			Outcome{Verdict: Count, Key: "*", Cost: 1}, "limits[0].match[0].expression",
+			Outcome{Verdict: Count, Key: "*", Override: NoOverride, Cost: 1}, "limits[0].match[0].expression",
 		},
 		{
 			"an except does not except",
 			policy.Limit{Except: []policy.Match{{Methods: []string{"PUT"}}, expressionMatch(fails)}}, normal,
-			Outcome{Verdict: Count, Key: "*", Cost: 1}, "limits[0].except[1].expression",
+			Outcome{Verdict: Count, Key: "*", Override: NoOverride, Cost: 1}, "limits[0].except[1].expression",
 		},
 		{
 			"a path too long for a regular expression",
 			policy.Limit{Match: []policy.Match{{Path: &policy.PathMatch{Type: policy.PathRegularExpression, Value: "/b"}}}}, long,
-			Outcome{Verdict: Count, Key: "*", Cost: 1}, "limits[0].match[0].path.value",
+			Outcome{Verdict: Count, Key: "*", Override: NoOverride, Cost: 1}, "limits[0].match[0].path.value",
 		},
 		{
 			"a path too long to be excepted by a regular expression",
 			policy.Limit{Except: []policy.Match{{Path: &policy.PathMatch{Type: policy.PathRegularExpression, Value: "/a+"}}}}, long,
-			Outcome{Verdict: Count, Key: "*", Cost: 1}, "limits[0].except[0].path.value",
+			Outcome{Verdict: Count, Key: "*", Override: NoOverride, Cost: 1}, "limits[0].except[0].path.value",
 		},
 		{
 			"a header too long for a regular expression",
 			policy.Limit{Match: []policy.Match{{Headers: []policy.HeaderMatch{{Name: "x-a", Type: policy.HeaderRegularExpression, Value: "b"}}}}},
 			&Request{Header: http.Header{"X-A": {strings.Repeat("a", MaxInput), "b"}}},
-			Outcome{Verdict: Count, Key: "*", Cost: 1}, "limits[0].match[0].headers[0].value",
+			Outcome{Verdict: Count, Key: "*", Override: NoOverride, Cost: 1}, "limits[0].match[0].headers[0].value",
 		},
 		{
 			"a key is missing",
 			policy.Limit{Key: key("string(int(request.headers['x-number']))")}, normal,
-			Outcome{Verdict: Count, Key: "-", Cost: 1}, "limits[0].key[0].expression",
+			Outcome{Verdict: Count, Key: "-", Override: NoOverride, Cost: 1}, "limits[0].key[0].expression",
 		},
 		{
 			"a missing key denies",
 			policy.Limit{Key: key("string(1/0)"), OnMissingKey: policy.MissingDeny}, normal,
-			Outcome{Verdict: Deny}, "limits[0].key[0].expression",
+			Outcome{Verdict: Deny, Override: NoOverride}, "limits[0].key[0].expression",
 		},
 		{
 			"a query too long to read",
 			policy.Limit{Key: []policy.KeyPart{{QueryParameter: &policy.NamedKey{Name: "a"}}}},
 			&Request{RawQuery: "a=1&" + strings.Repeat("b", MaxInput)},
-			Outcome{Verdict: Count, Key: "-", Cost: 1}, "limits[0].key[0].queryParameter",
+			Outcome{Verdict: Count, Key: "-", Override: NoOverride, Cost: 1}, "limits[0].key[0].queryParameter",
 		},
 		{
 			"cookies too long to read",
 			policy.Limit{Key: []policy.KeyPart{{Cookie: &policy.NamedKey{Name: "a"}}}},
 			&Request{Header: http.Header{"Cookie": {"a=1", strings.Repeat("b", MaxInput)}}},
-			Outcome{Verdict: Count, Key: "-", Cost: 1}, "limits[0].key[0].cookie",
+			Outcome{Verdict: Count, Key: "-", Override: NoOverride, Cost: 1}, "limits[0].key[0].cookie",
 		},
 		{
 			"the first fault is told",
 			policy.Limit{Match: []policy.Match{expressionMatch(fails)}, Key: key("string(1/0)")}, normal,
-			Outcome{Verdict: Count, Key: "-", Cost: 1}, "limits[0].match[0].expression",
+			Outcome{Verdict: Count, Key: "-", Override: NoOverride, Cost: 1}, "limits[0].match[0].expression",
 		},
 	} {
 		got := compileLimit(t, c.limit).Evaluate(c.r)

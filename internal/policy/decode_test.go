@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -23,8 +24,21 @@ const full = `{
 		"match": [{"methods": ["POST"], "path": {"value": "/v1"}, "headers": [{"name": "X-Plan", "value": ""}], "expression": "true"}],
 		"except": [{"path": {"type": "RegularExpression", "value": ".*[.]css"}}],
 		"key": [{"clientIP": {}}, {"header": {"name": "X-Api-Key"}}, {"path": {}}, {"method": {}}, {"expression": "request.method"}],
-		"onMissingKey": "Skip", "cost": {"requests": 0}, "failurePolicy": "Deny"}],
+		"onMissingKey": "Skip", "cost": {"requests": 0}, "failurePolicy": "Deny", "distribution": {"mode": "Leased", "maxIdlePercent": 5}
+	}, {
+		"name": "monthly", "requests": 1000, "calendar": {"period": "Month", "timeZone": "Europe/Berlin"}, "algorithm": "FixedWindow",
+		"key": [{"clientIP": {"ipv4PrefixLength": 24}}], "backstop": {"requests": 20}, "distribution": {"mode": "Synced", "interval": "1s"},
+		"overrides": [{"keys": ["192.0.2.7", "2001:DB8::1"], "requests": 0}, {"keys": ["198.51.100.0"], "action": "Exempt"}]
+	}, {
+		"name": "at-once", "requests": 5, "window": "30s", "algorithm": "Concurrency", "distribution": {"mode": "Split"}
+	}, {
+		"name": "trial", "requests": 5, "window": "24h", "algorithm": "FixedWindow", "anchor": "FirstRequest"}],
 	"response": {"body": "später"}}`
+
+// limit is a spec of one limit.
+func limit(fields string) string {
+	return `{"selector": {}, "limits": [{"name": "a", ` + fields + `}]}`
+}
 
 func decode(t *testing.T, text string) policy.Spec {
 	t.Helper()
@@ -43,7 +57,8 @@ func TestWhatIsLeftOutHasADefault(t *testing.T) {
 		Response:     policy.Response{StatusCode: 429, Headers: policy.HeadersIETF},
 		Limits: []policy.Limit{{
 			Name: "a", Requests: new(int64(1)), Window: policy.Duration(60e9),
-			Algorithm: policy.SlidingWindow, OnMissingKey: policy.MissingShare, FailurePolicy: policy.FailureAllow,
+			Algorithm: policy.SlidingWindow, Anchor: policy.AnchorClock, OnMissingKey: policy.MissingShare,
+			Distribution: policy.Distribution{Mode: policy.Exact}, FailurePolicy: policy.FailureBackstop,
 		}},
 	}
 	if diff := cmp.Diff(want, decode(t, minimal)); diff != "" {
@@ -63,8 +78,34 @@ func TestNestedFieldsHaveDefaults(t *testing.T) {
 	if got := *l.Key[0].ClientIP; got != (policy.ClientIPKey{IPv4PrefixLength: 32, IPv6PrefixLength: 64}) {
 		t.Errorf("client IP %+v", got)
 	}
+	if got := s.Limits[1].Overrides[0].Action; got != policy.OverrideLimit {
+		t.Errorf("override action %q", got)
+	}
 	if got := s.Response.ContentType; got != "text/plain; charset=utf-8" {
 		t.Errorf("content type %q", got)
+	}
+}
+
+func TestATimeZoneLeftOutIsUTC(t *testing.T) {
+	s := decode(t, limit(`"requests": 1, "algorithm": "FixedWindow", "calendar": {"period": "Day"}`))
+	if got := s.Limits[0].Calendar.TimeZone; got != "UTC" {
+		t.Errorf("time zone %q", got)
+	}
+}
+
+func TestTheBoundsOfADistributionHaveDefaultsByItsMode(t *testing.T) {
+	for text, want := range map[string]policy.Distribution{
+		`{}`:                                   {Mode: policy.Exact},
+		`{"mode": "Leased"}`:                   {Mode: policy.Leased, MaxIdlePercent: 10},
+		`{"mode": "Synced"}`:                   {Mode: policy.Synced, MaxOvershootPercent: 10},
+		`{"mode": "Synced", "interval": "1s"}`: {Mode: policy.Synced, Interval: policy.Duration(time.Second)},
+		`{"mode": "Synced", "maxOvershootPercent": 1}`: {Mode: policy.Synced, MaxOvershootPercent: 1},
+		`{"mode": "Split"}`:                            {Mode: policy.Split},
+	} {
+		s := decode(t, limit(`"requests": 1, "window": "1m", "distribution": `+text))
+		if got := s.Limits[0].Distribution; got != want {
+			t.Errorf("%s is %+v, want %+v", text, got, want)
+		}
 	}
 }
 
@@ -81,7 +122,6 @@ func TestDefaultingTwiceIsDefaultingOnce(t *testing.T) {
 
 // The forms that YAML does not let through to the table of faults.
 func TestAFormThatIsWrongIsNamedByItsPath(t *testing.T) {
-	limit := func(fields string) string { return `{"selector": {}, "limits": [{"name": "a", ` + fields + `}]}` }
 	for text, want := range map[string]string{
 		``:                  "not a JSON document: EOF",
 		`{`:                 "not a JSON document: unexpected EOF",
@@ -118,7 +158,7 @@ func TestANullIsAFieldLeftOut(t *testing.T) {
 
 func TestAllFaultsAreToldAtOnce(t *testing.T) {
 	_, err := policy.DecodeSpec([]byte(`{"enforcement": "DryRun", "limits": [
-		{"name": "a", "requests": -1, "window": "0s", "algorithm": "GCRA", "burst": 1},
+		{"name": "a", "requests": -1, "window": "8785h", "algorithm": "GCRA", "burst": 1},
 		{"name": "a", "requests": 1, "window": "1m", "match": [{}]}]}`))
 	found, _ := errors.AsType[policy.Errors](err)
 	var paths []string
@@ -177,9 +217,10 @@ func TestADefinitionThatIsNotUnderstoodIsNotEnforced(t *testing.T) {
 		"":     "decode definition: unexpected end of JSON input",
 		"null": "definition has schema 0",
 		"[]":   "decode definition: json: cannot unmarshal",
-		strings.Replace(good, `"schema":1`, `"schema":2,"new":true`, 1):   "definition has schema 2, this version reads 1",
+		strings.Replace(good, `"schema":2`, `"schema":3,"new":true`, 1):   "definition has schema 3, this version reads 2",
+		strings.Replace(good, `"schema":2`, `"schema":1`, 1):              "definition has schema 1, this version reads 2",
 		strings.Replace(good, `"requests":1`, `"requests":9`, 1):          "does not match its hash",
-		strings.Replace(good, `"schema":1`, `"schema":1,"extra":true`, 1): "extra: unknown field",
+		strings.Replace(good, `"schema":2`, `"schema":2,"extra":true`, 1): "extra: unknown field",
 		good[:len(good)-10]:                      "decode definition",
 		good + good:                              "decode definition",
 		invalid:                                  "definition is invalid",

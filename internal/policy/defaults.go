@@ -9,6 +9,11 @@ const (
 	DefaultStatusCode       = 429
 	DefaultIPv4PrefixLength = 32
 	DefaultIPv6PrefixLength = 64
+	DefaultTimeZone         = "UTC"
+
+	// No schema can state these, which depend on other fields.
+	DefaultMaxIdlePercent      = 10
+	DefaultMaxOvershootPercent = 10
 )
 
 // Default fills in every field that was left out. It changes nothing that was
@@ -28,8 +33,16 @@ func (s *Spec) Default() {
 
 func (l *Limit) applyDefaults() {
 	setDefault(&l.Algorithm, DefaultAlgorithm)
+	setDefault(&l.Anchor, AnchorClock)
 	setDefault(&l.OnMissingKey, MissingShare)
-	setDefault(&l.FailurePolicy, FailureAllow)
+	setDefault(&l.FailurePolicy, FailureBackstop)
+	if l.Calendar != nil {
+		setDefault(&l.Calendar.TimeZone, DefaultTimeZone)
+	}
+	for i := range l.Overrides {
+		setDefault(&l.Overrides[i].Action, OverrideLimit)
+	}
+	l.Distribution.applyDefaults()
 	defaultMatches(l.Match)
 	defaultMatches(l.Except)
 	for _, k := range l.Key {
@@ -37,6 +50,16 @@ func (l *Limit) applyDefaults() {
 			setDefault(&k.ClientIP.IPv4PrefixLength, DefaultIPv4PrefixLength)
 			setDefault(&k.ClientIP.IPv6PrefixLength, DefaultIPv6PrefixLength)
 		}
+	}
+}
+
+func (d *Distribution) applyDefaults() {
+	setDefault(&d.Mode, Exact)
+	switch {
+	case d.Mode == Leased:
+		setDefault(&d.MaxIdlePercent, DefaultMaxIdlePercent)
+	case d.Mode == Synced && d.Interval == 0:
+		setDefault(&d.MaxOvershootPercent, DefaultMaxOvershootPercent)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Schema is the version of the Definition's JSON. It is raised when an older
 // sidecar would misread a newer definition.
-const Schema = 1
+const Schema = 2
 
 // MaxDefinitionSize bounds what is read from the store for one policy, in
 // bytes. The API server's own bound on an object is about 1.5 MiB.

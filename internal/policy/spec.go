@@ -11,23 +11,38 @@ const (
 	// MaxSlidingLogRequests bounds a SlidingLog, which stores every admitted
 	// request: 100,000 entries are about 10 MB of Redis memory per key.
 	MaxSlidingLogRequests = 100_000
+	// MaxConcurrency bounds the slots of a Concurrency limit, each of which is
+	// an entry in Redis while it is held.
+	MaxConcurrency = 100_000
 
 	MinDuration     = Duration(time.Millisecond)
 	MaxWindow       = Duration(366 * 24 * time.Hour)
 	MaxStoreTimeout = Duration(10 * time.Second)
+	// MinSlotLifetime and MaxSlotLifetime bound the window of a Concurrency
+	// limit.
+	MinSlotLifetime = Duration(time.Second)
+	MaxSlotLifetime = Duration(time.Hour)
+	// MinInterval and MaxInterval bound how often Synced counts are exchanged.
+	MinInterval = Duration(10 * time.Millisecond)
+	MaxInterval = Duration(time.Minute)
 	// MaxFillTime is the time to fill a TokenBucket that the limiter cannot
 	// count to any more: 2^52 µs, 142 years.
 	MaxFillTime = 1 << 52 * time.Microsecond
 
+	MaxIdlePercent      = 50
+	MaxOvershootPercent = 100
+
 	MinStatusCode = 400
 	MaxStatusCode = 599
 
-	MaxLimits     = 64
-	MaxTargetRefs = 16
-	MaxMatches    = 16
-	MaxMethods    = 16
-	MaxHeaders    = 8
-	MaxKeyParts   = 8
+	MaxLimits       = 64
+	MaxTargetRefs   = 16
+	MaxMatches      = 16
+	MaxMethods      = 16
+	MaxHeaders      = 8
+	MaxKeyParts     = 8
+	MaxOverrides    = 64
+	MaxOverrideKeys = 256
 
 	// Lengths are in characters.
 	MaxTargetName       = 253
@@ -38,6 +53,8 @@ const (
 	MaxHeaderName       = 256
 	MaxHeaderValue      = 1024
 	MaxParameterName    = 256
+	MaxKeyValue         = 1024
+	MaxTimeZone         = 64
 	MaxBodyLength       = 4096
 	MaxContentType      = 256
 )
@@ -69,36 +86,6 @@ const (
 	// Shadow counts and reports, and refuses nothing.
 	Shadow Enforcement = "Shadow"
 )
-
-// Algorithm is a way of counting.
-type Algorithm string
-
-const (
-	FixedWindow   Algorithm = "FixedWindow"
-	SlidingWindow Algorithm = "SlidingWindow"
-	SlidingLog    Algorithm = "SlidingLog"
-	TokenBucket   Algorithm = "TokenBucket"
-)
-
-// Limit is one rule: how many requests of which kind, per what.
-type Limit struct {
-	Name string `json:"name"`
-	// Requests admitted per window, 0..MaxInteger; 0 refuses everything.
-	// A pointer, since zero is a valid choice and absence is an error.
-	Requests  *int64    `json:"requests"`
-	Window    Duration  `json:"window"`
-	Algorithm Algorithm `json:"algorithm,omitempty"`
-	// Burst is the size of a TokenBucket's bucket; nil means Requests.
-	Burst *int64 `json:"burst,omitempty"`
-	// Match lists alternatives; none means every request.
-	Match []Match `json:"match,omitempty"`
-	// Except lists requests that the limit leaves alone.
-	Except        []Match       `json:"except,omitempty"`
-	Key           []KeyPart     `json:"key,omitempty"`
-	OnMissingKey  OnMissingKey  `json:"onMissingKey,omitempty"`
-	Cost          *Cost         `json:"cost,omitempty"`
-	FailurePolicy FailurePolicy `json:"failurePolicy,omitempty"`
-}
 
 // Match is met by a request that meets every condition it states.
 type Match struct {
@@ -164,33 +151,6 @@ type ClientIPKey struct {
 type NamedKey struct {
 	Name string `json:"name"`
 }
-
-// OnMissingKey says what happens to a request that lacks a key's attribute.
-type OnMissingKey string
-
-const (
-	// MissingShare counts all such requests on one counter.
-	MissingShare OnMissingKey = "Share"
-	// MissingSkip leaves such requests out of the limit.
-	MissingSkip OnMissingKey = "Skip"
-	// MissingDeny refuses such requests.
-	MissingDeny OnMissingKey = "Deny"
-)
-
-// Cost is what one request takes of the limit; exactly one field is set.
-type Cost struct {
-	Requests *int64 `json:"requests,omitempty"`
-	// Expression is CEL with an integer result of 0 or more.
-	Expression string `json:"expression,omitempty"`
-}
-
-// FailurePolicy decides when the store cannot answer in time.
-type FailurePolicy string
-
-const (
-	FailureAllow FailurePolicy = "Allow"
-	FailureDeny  FailurePolicy = "Deny"
-)
 
 // HeaderStyle chooses the rate limit headers of responses.
 type HeaderStyle string

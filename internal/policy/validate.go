@@ -2,11 +2,9 @@ package policy
 
 import (
 	"fmt"
-	"math/bits"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
@@ -26,7 +24,7 @@ func (s *Spec) Validate() Errors {
 	s.validateTargets(&errs)
 	checkEnum(&errs, "enforcement", s.Enforcement, Enforce, Shadow)
 	s.validateLimits(&errs)
-	checkDuration(&errs, "storeTimeout", s.StoreTimeout, MaxStoreTimeout, "10s")
+	checkDuration(&errs, "storeTimeout", s.StoreTimeout, MinDuration, MaxStoreTimeout, "1ms and 10s")
 	s.Response.validate(&errs, "response")
 	return errs
 }
@@ -79,77 +77,6 @@ func (s *Spec) validateLimits(errs *Errors) {
 	}
 }
 
-func (l *Limit) validate(errs *Errors, path string) {
-	checkText(errs, path+".name", l.Name, 1, MaxLimitName)
-	if l.Name != "" && !limitNameForm.MatchString(l.Name) {
-		errs.Add(path+".name", "must consist of letters, digits, -, _ and . with a letter or digit at both ends, such as per-client")
-	}
-	l.validateRate(errs, path)
-	checkMatches(errs, path+".match", l.Match)
-	checkMatches(errs, path+".except", l.Except)
-	checkCount(errs, path+".key", len(l.Key), 0, MaxKeyParts)
-	for i := range l.Key {
-		l.Key[i].validate(errs, fmt.Sprintf("%s.key[%d]", path, i))
-	}
-	checkEnum(errs, path+".onMissingKey", l.OnMissingKey, MissingShare, MissingSkip, MissingDeny)
-	if l.Cost != nil {
-		l.Cost.validate(errs, path+".cost")
-	}
-	checkEnum(errs, path+".failurePolicy", l.FailurePolicy, FailureAllow, FailureDeny)
-}
-
-// validateRate checks what the algorithm counts with.
-func (l *Limit) validateRate(errs *Errors, path string) {
-	if l.Requests == nil {
-		errs.Add(path+".requests", "must be set: how many requests are admitted per window, such as 100 (0 refuses all)")
-	} else {
-		checkInteger(errs, path+".requests", *l.Requests, 0, MaxInteger)
-	}
-	checkDuration(errs, path+".window", l.Window, MaxWindow, "8784h (366 days)")
-	checkEnum(errs, path+".algorithm", l.Algorithm, FixedWindow, SlidingWindow, SlidingLog, TokenBucket)
-	if l.Algorithm == SlidingLog && l.Requests != nil && *l.Requests > MaxSlidingLogRequests {
-		errs.Add(path+".requests", "must be at most %d with SlidingLog, which stores every request: lower it, or choose SlidingWindow",
-			MaxSlidingLogRequests)
-	}
-	if l.Burst != nil {
-		l.validateBurst(errs, path+".burst")
-	}
-}
-
-func (l *Limit) validateBurst(errs *Errors, path string) {
-	checkInteger(errs, path, *l.Burst, 1, MaxInteger)
-	switch {
-	case l.Algorithm != TokenBucket:
-		errs.Add(path, "only a TokenBucket has a burst: set algorithm to TokenBucket, or remove burst")
-	case l.fillsTooSlowly():
-		errs.Add(path, "is so large that the bucket would take more than 142 years to fill: lower burst or window, or raise requests")
-	}
-}
-
-// fillsTooSlowly says whether burst ÷ requests × window is MaxFillTime or more.
-// The product needs more than 64 bits.
-func (l *Limit) fillsTooSlowly() bool {
-	if l.Requests == nil || *l.Requests <= 0 || *l.Burst <= 0 || l.Window <= 0 {
-		return false
-	}
-	high, low := bits.Mul64(uint64(*l.Burst), uint64(time.Duration(l.Window).Microseconds()))
-	if high >= uint64(*l.Requests) { // the quotient has more than 64 bits
-		return true
-	}
-	microseconds, _ := bits.Div64(high, low, uint64(*l.Requests))
-	return microseconds >= uint64(MaxFillTime.Microseconds())
-}
-
-func (c *Cost) validate(errs *Errors, path string) {
-	if (c.Requests == nil) == (c.Expression == "") {
-		errs.Add(path, "must have exactly one of requests and expression")
-	}
-	if c.Requests != nil {
-		checkInteger(errs, path+".requests", *c.Requests, 0, MaxInteger)
-	}
-	checkText(errs, path+".expression", c.Expression, 0, MaxExpressionLength)
-}
-
 func (r *Response) validate(errs *Errors, path string) {
 	checkInteger(errs, path+".statusCode", int64(r.StatusCode), MinStatusCode, MaxStatusCode)
 	checkText(errs, path+".body", r.Body, 0, MaxBodyLength)
@@ -164,9 +91,10 @@ func (r *Response) validate(errs *Errors, path string) {
 	checkEnum(errs, path+".headers", r.Headers, HeadersIETF, HeadersLegacy, HeadersBoth, HeadersNone)
 }
 
-func checkDuration(errs *Errors, path string, d, most Duration, mostText string) {
-	if d < MinDuration || d > most {
-		errs.Add(path, "must be between 1ms and %s", mostText)
+// checkDuration bounds a duration; bounds are the least and most in words.
+func checkDuration(errs *Errors, path string, d, least, most Duration, bounds string) {
+	if d < least || d > most {
+		errs.Add(path, "must be between %s", bounds)
 	}
 }
 
