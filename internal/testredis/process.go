@@ -23,8 +23,9 @@ type process struct {
 	leash    *os.File // the watchdog acts when this is closed, by us or by our end
 }
 
-// spawn starts the binary and returns when ready says so about its pid.
-func spawn(binary string, args []string, ready func(pid int) bool) (*process, error) {
+// spawn starts the binary with more variables in its environment, and returns
+// when ready says so about its pid.
+func spawn(binary string, args, env []string, ready func(pid int) bool) (*process, error) {
 	log, err := os.CreateTemp("", "redis-*.log")
 	if err != nil {
 		return nil, err
@@ -44,6 +45,7 @@ func spawn(binary string, args []string, ready func(pid int) bool) (*process, er
 	cmd := exec.Command(binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{held}
+	cmd.Env = append(os.Environ(), env...)
 	err = cmd.Start()
 	_ = held.Close()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -25,29 +26,42 @@ type Server struct {
 	// over a Restart.
 	Addr string
 
-	args []string
-	dir  string
+	command
 
 	mu   sync.Mutex
 	proc *process // nil while the server is down
+}
+
+// command is how a server is started.
+type command struct {
+	dir   string
+	first []string // arguments that must come before all others
+	args  []string
+	env   []string // variables besides those of the test
 }
 
 // Start runs a server that ends with the test. args are added to the command
 // line, where later settings win: Start(t, "--maxmemory", "10mb").
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s := start(t, t.TempDir(), args)
+	return startServer(t, command{args: args})
+}
+
+func startServer(t testing.TB, c command) *Server {
+	t.Helper()
+	c.dir = t.TempDir()
+	s := start(t, c)
 	t.Cleanup(s.stop)
 	return s
 }
 
 // start finds a free port by trying. A port that looked free can be taken by
 // the time that the server binds it; the server then exits and the next is tried.
-func start(t testing.TB, dir string, args []string) *Server {
+func start(t testing.TB, c command) *Server {
 	t.Helper()
 	var err error
 	for range 5 {
-		s := &Server{Addr: freeAddr(t), dir: dir, args: args}
+		s := &Server{Addr: freeAddr(t), command: c}
 		if err = s.run(t); err == nil {
 			return s
 		}
@@ -59,15 +73,18 @@ func start(t testing.TB, dir string, args []string) *Server {
 func (s *Server) run(t testing.TB) error {
 	t.Helper()
 	host, port := splitAddr(t, s.Addr)
-	args := append([]string{
-		"--bind", host, "--port", port, "--dir", s.dir,
-		"--save", "", "--appendonly", "no",
-	}, s.args...)
+	args := append(slices.Clone(s.first), "--bind", host, "--dir", s.dir, "--save", "", "--appendonly", "no")
+	if s.arg("--tls-cert-file") == "" {
+		args = append(args, "--port", port)
+	} else {
+		args = append(args, "--port", "0", "--tls-port", port)
+	}
+	args = append(args, s.args...)
 
 	client := redis.NewClient(s.options(t))
 	defer func() { _ = client.Close() }()
 
-	proc, err := spawn(binary(t), args, func(pid int) bool { return answers(client, pid) })
+	proc, err := spawn(binary(t), args, s.env, func(pid int) bool { return answers(client, pid) })
 	if err != nil {
 		return err
 	}
@@ -101,13 +118,27 @@ func answers(client *redis.Client, pid int) bool {
 // URL is the server's address in the form that redis.ParseURL takes, with the
 // password if the server was started with --requirepass.
 func (s *Server) URL() string {
-	u := url.URL{Scheme: "redis", Host: s.Addr, Path: "/0"}
-	for i, arg := range s.args {
-		if arg == "--requirepass" && i+1 < len(s.args) {
-			u.User = url.UserPassword("", s.args[i+1])
-		}
+	u := url.URL{Scheme: s.scheme(), Host: s.Addr, Path: "/0"}
+	if password := s.arg("--requirepass"); password != "" {
+		u.User = url.UserPassword("", password)
 	}
 	return u.String()
+}
+
+func (s *Server) scheme() string {
+	if s.arg("--tls-cert-file") != "" {
+		return "rediss"
+	}
+	return "redis"
+}
+
+// arg is the value of an argument that the server was started with, empty when
+// it was not.
+func (s *Server) arg(name string) string {
+	if i := slices.Index(s.args, name); i >= 0 && i+1 < len(s.args) {
+		return s.args[i+1]
+	}
+	return ""
 }
 
 func (s *Server) options(t testing.TB) *redis.Options {
@@ -115,6 +146,9 @@ func (s *Server) options(t testing.TB) *redis.Options {
 	options, err := redis.ParseURL(s.URL())
 	if err != nil {
 		t.Fatalf("parse the server's URL: %v", err)
+	}
+	if options.TLSConfig != nil {
+		options.TLSConfig = s.tlsConfig(t)
 	}
 	return options
 }
@@ -176,7 +210,7 @@ func Shared(t testing.TB) *Server {
 	t.Helper()
 	// Not t's directory, which goes away before the server does. Without
 	// persistence nothing is written there.
-	shared.once.Do(func() { shared.server = start(t, os.TempDir(), nil) })
+	shared.once.Do(func() { shared.server = start(t, command{dir: os.TempDir()}) })
 	if shared.server == nil {
 		t.Fatal("the shared redis-server did not start, see the first test that asked for it")
 	}

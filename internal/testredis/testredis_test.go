@@ -97,3 +97,96 @@ func TestClusterTakesWritesOnEverySlot(t *testing.T) {
 		t.Fatalf("100 keys fell on %d nodes", len(owners))
 	}
 }
+
+func TestClusterReplicaTakesOver(t *testing.T) {
+	t.Parallel()
+	cluster := testredis.StartReplicatedCluster(t, 3)
+	client := cluster.Client(t)
+	if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	master := cluster.Owner(t, "k")
+	if n, err := master.Client(t).Wait(t.Context(), 1, time.Second).Result(); n != 1 || err != nil {
+		t.Fatalf("%d replicas have the key, %v", n, err)
+	}
+
+	master.Kill()
+	successor := cluster.AwaitFailover(t, master)
+	if cluster.Owner(t, "k") != successor {
+		t.Error("the replica does not own the master's slots")
+	}
+	if v, err := successor.Client(t).Get(t.Context(), "k").Result(); v != "v" || err != nil {
+		t.Errorf("the key is %q, %v", v, err)
+	}
+}
+
+func TestClusterMovesASlotWithItsKeys(t *testing.T) {
+	t.Parallel()
+	cluster := testredis.StartCluster(t, 2)
+	client := cluster.Client(t)
+	for i := range 250 {
+		if err := client.Set(t.Context(), fmt.Sprintf("{tag}%d", i), i, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	from := cluster.Owner(t, "{tag}")
+	to := cluster.Servers[0]
+	if to == from {
+		to = cluster.Servers[1]
+	}
+	cluster.Move(t, "{tag}", to)
+	if n := to.Client(t).DBSize(t.Context()).Val(); n != 250 {
+		t.Errorf("the new master has %d keys", n)
+	}
+	if n := from.Client(t).DBSize(t.Context()).Val(); n != 0 {
+		t.Errorf("the old master has %d keys", n)
+	}
+	if v, err := client.Get(t.Context(), "{tag}249").Result(); v != "249" || err != nil {
+		t.Errorf("the last key is %q, %v", v, err)
+	}
+}
+
+func TestSentinelPromotesAReplica(t *testing.T) {
+	t.Parallel()
+	set := testredis.StartSentinel(t, "--requirepass", "s3cret", "--masterauth", "s3cret")
+	options, err := redis.ParseFailoverURL(set.URL())
+	if err != nil || len(options.SentinelAddrs) != 3 {
+		t.Fatalf("URL %s: %v, %v", set.URL(), options, err)
+	}
+	first := set.Master(t)
+	second := set.Failover(t)
+	if second == first || set.Master(t) != second {
+		t.Fatal("the failover on request changed nothing")
+	}
+	testredis.AwaitRole(t, first, "slave")
+
+	second.Kill()
+	third := set.AwaitFailover(t, second)
+	if third == second {
+		t.Fatal("a dead server is the master")
+	}
+	if err := third.Client(t).Set(t.Context(), "k", "v", 0).Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTLSServerWantsACertificate(t *testing.T) {
+	server := testredis.Start(t, testredis.NewCertificates(t).Args()...)
+	if err := server.Client(t).Ping(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	plain := redis.NewClient(&redis.Options{Addr: server.Addr})
+	defer plain.Close()
+	if err := plain.Ping(t.Context()).Err(); err == nil {
+		t.Error("the server speaks without TLS")
+	}
+}
+
+func TestSkewedServerHasAnotherClock(t *testing.T) {
+	server := testredis.Start(t)
+	server.Skew(t, -5*time.Second)
+	now, err := server.Client(t).Time(t.Context()).Result()
+	if off := time.Until(now); err != nil || off > -4*time.Second || off < -6*time.Second {
+		t.Errorf("the clock is off by %v, %v", off, err)
+	}
+}
