@@ -209,3 +209,6 @@ func (w *Window) stretch(at int64) (offset, since, until int64) {
 	}
 	return int64(ahead), since, until
 }
+
+// String names the windows: period and zone.
+func (w *Window) String() string { return string(w.period) + "/" + w.location.String() }
