@@ -54,6 +54,10 @@ func load(zone string) (*time.Location, error) {
 	return nil, fmt.Errorf("timeZone %.40q is unknown: write a name of the IANA time zone database such as Europe/Berlin, or leave it out for UTC", zone)
 }
 
+// String names the period and the zone, such as Day/Europe/Berlin: windows of
+// equal names are the same.
+func (w *Window) String() string { return string(w.period) + "/" + w.location.String() }
+
 // Bounds returns when the window that an instant is in starts, and when the next
 // one does: start <= at < end. Times are microseconds since 1970; the ones from
 // 1970 to 2200 are meant.
@@ -209,6 +213,3 @@ func (w *Window) stretch(at int64) (offset, since, until int64) {
 	}
 	return int64(ahead), since, until
 }
-
-// String names the windows: period and zone.
-func (w *Window) String() string { return string(w.period) + "/" + w.location.String() }

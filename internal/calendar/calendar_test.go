@@ -110,6 +110,18 @@ func TestKnownWindows(t *testing.T) {
 	}
 }
 
+func TestNamesTellWindowsApart(t *testing.T) {
+	for want, w := range map[string]*calendar.Window{
+		"Day/Europe/Berlin":  window(t, calendar.Day, "Europe/Berlin"),
+		"Week/Europe/Berlin": window(t, calendar.Week, "Europe/Berlin"),
+		"Day/UTC":            window(t, calendar.Day, ""),
+	} {
+		if got := w.String(); got != want {
+			t.Errorf("is named %s, want %s", got, want)
+		}
+	}
+}
+
 func TestNewRefusesWhatIsNoCalendar(t *testing.T) {
 	for name, tc := range map[string]struct {
 		period calendar.Period

@@ -19,6 +19,6 @@
 // The time zone database is linked in, though that is commonly left to programs:
 // a limit must mean the same in every process that enforces it, also in an image
 // that holds nothing but the program, and in applications that import the
-// library. It costs 450 kB. Where the machine has a database, the machine's is
+// library. It costs 420 kB. Where the machine has a database, the machine's is
 // used, as always in Go.
 package calendar
