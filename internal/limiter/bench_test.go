@@ -12,17 +12,17 @@ import (
 func BenchmarkTake(b *testing.B) {
 	stores := map[string]Store{
 		"Memory": NewMemory(time.Now),
-		"Redis":  NewRedis(testredis.Shared(b).Client(b), Hooks{}),
+		"Redis":  NewRedis(testredis.Shared(b).Client(b), RedisOptions{}),
 	}
 	for name, s := range stores {
 		for _, a := range algorithms {
 			for _, requests := range []int64{100_000, 1} {
 				l := limitOf(a, requests, 10*time.Second)
-				hits := []Hit{{Limit: l, Key: keyOf(b, l), Cost: 1}}
+				hits := []Hit{{Rule: rule(l), Key: keyOf(b, l), Cost: 1}}
 				b.Run(fmt.Sprintf("%s/%s/%d", name, a, requests), func(b *testing.B) {
 					b.ReportAllocs()
 					for b.Loop() {
-						if _, err := s.Take(b.Context(), hits); err != nil {
+						if _, err := ask(b.Context(), s, Take, hits); err != nil {
 							b.Fatal(err)
 						}
 					}
@@ -34,15 +34,15 @@ func BenchmarkTake(b *testing.B) {
 
 // BenchmarkTakeMany is a request with a limit of each algorithm.
 func BenchmarkTakeMany(b *testing.B) {
-	s := NewRedis(testredis.Shared(b).Client(b), Hooks{})
+	s := NewRedis(testredis.Shared(b).Client(b), RedisOptions{})
 	var hits []Hit
 	for _, a := range algorithms {
 		l := limitOf(a, 100_000, time.Hour)
-		hits = append(hits, Hit{Limit: l, Key: keyOf(b, l), Cost: 1})
+		hits = append(hits, Hit{Rule: rule(l), Key: keyOf(b, l), Cost: 1})
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := s.Take(b.Context(), hits); err != nil {
+		if _, err := ask(b.Context(), s, Take, hits); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -27,7 +27,7 @@ func drawTraffic(t *rapid.T, l Limit) []admission {
 			rapid.Int64Range(0, l.Window.Microseconds()/2/max(1, l.Requests)+1),
 		).Draw(t, "pause")
 		cost := rapid.Int64Range(1, l.Requests+1).Draw(t, "cost")
-		results, err := m.Take(t.Context(), []Hit{{Limit: l, Key: "k", Cost: cost}})
+		results, err := ask(t.Context(), m, Take, []Hit{{Rule: rule(l), Key: "k", Cost: cost}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestSlidingWindowStaysWithinItsMethod(t *testing.T) {
 func TestSlidingWindowHoldsEvenTrafficToItsLimit(t *testing.T) {
 	c := &clock{epoch}
 	m := NewMemory(c.time)
-	hit := Hit{Limit: limitOf(policy.SlidingWindow, 10, time.Second), Key: "k", Cost: 1}
+	hit := Hit{Rule: rule(limitOf(policy.SlidingWindow, 10, time.Second)), Key: "k", Cost: 1}
 	var admitted []admission
 	for range 1000 {
 		c.micros += 20_000 // five times the limit

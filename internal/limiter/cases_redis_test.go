@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,22 +22,22 @@ import (
 // live returns a store by the server's own time, and its client.
 func live(t testing.TB, server *testredis.Server) (*Redis, *redis.Client) {
 	client := server.Client(t)
-	return NewRedis(client, Hooks{}), client
+	return NewRedis(client, RedisOptions{}), client
 }
 
 // R1: a counter without a TTL, as a crash between INCR and EXPIRE leaves it with
 // others, refuses until the window ends, and not for ever.
 func TestCounterWithoutTTLIsRepairedOnRefusal(t *testing.T) {
 	client := testredis.Shared(t).Client(t)
-	fullUntilItsWindowEnds(t, client, func(key string) { do(t, client, "SET", key, "999") })
+	fullUntilItsWindowEnds(t, client, func(key string) { command(t, client, "SET", key, "999") })
 }
 
 // R3: the same after a restart from an RDB file that has such a counter.
 func TestCounterWithoutTTLIsRepairedAfterReload(t *testing.T) {
 	client := testredis.Start(t, "--enable-debug-command", "yes").Client(t)
 	fullUntilItsWindowEnds(t, client, func(key string) {
-		do(t, client, "SET", key, "999")
-		do(t, client, "DEBUG", "RELOAD")
+		command(t, client, "SET", key, "999")
+		command(t, client, "DEBUG", "RELOAD")
 	})
 }
 
@@ -44,17 +45,16 @@ func fullUntilItsWindowEnds(t *testing.T, client *redis.Client, fill func(key st
 	t.Helper()
 	for _, a := range []policy.Algorithm{policy.FixedWindow, policy.SlidingWindow} {
 		c := &clock{epoch}
-		s := NewRedis(client, Hooks{})
-		s.now = func() int64 { return c.micros }
+		s := NewRedis(client, RedisOptions{Now: func() int64 { return c.micros }})
 		l := limitOf(a, 5, 2*time.Second)
-		hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
+		hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1}
 		fill(hit.Key)
 
 		r := take(t, s, hit)[0]
 		if r.Allowed || r.Remaining != 0 || r.RetryAfter <= 0 {
 			t.Fatalf("%s: a counter at 999 gives %+v", a, r)
 		}
-		if ttl := do(t, client, "PTTL", hit.Key).(int64); ttl < 0 {
+		if ttl := command(t, client, "PTTL", hit.Key).(int64); ttl < 0 {
 			t.Fatalf("%s: its TTL is %d ms", a, ttl)
 		}
 		c.micros += r.RetryAfter.Microseconds()
@@ -72,16 +72,16 @@ func fullUntilItsWindowEnds(t *testing.T, client *redis.Client, fill func(key st
 func TestLostTTLIsRepaired(t *testing.T) {
 	s, client := live(t, testredis.Shared(t))
 	for _, a := range algorithms {
-		hit := Hit{Limit: limitOf(a, 1, time.Hour), Cost: 1}
-		hit.Key = keyOf(t, hit.Limit)
+		hit := Hit{Rule: rule(limitOf(a, 1, time.Hour)), Cost: 1}
+		hit.Key = keyOf(t, hit.Rule.Limit())
 		take(t, s, hit)
-		for name, call := range map[string]func(context.Context, []Hit) ([]Result, error){"take": s.Take, "peek": s.Peek} {
-			do(t, client, "PERSIST", hit.Key)
-			results, err := call(t.Context(), []Hit{hit})
+		for name, op := range map[string]Op{"take": Take, "peek": Peek} {
+			command(t, client, "PERSIST", hit.Key)
+			results, err := ask(t.Context(), s, op, []Hit{hit})
 			if err != nil || results[0].Allowed {
 				t.Fatalf("%s of a full %s: %+v, %v", name, a, results, err)
 			}
-			if ttl := do(t, client, "PTTL", hit.Key).(int64); ttl <= 0 || ttl > 2*time.Hour.Milliseconds() {
+			if ttl := command(t, client, "PTTL", hit.Key).(int64); ttl <= 0 || ttl > 2*time.Hour.Milliseconds() {
 				t.Errorf("%s of a full %s leaves a TTL of %d ms", name, a, ttl)
 			}
 		}
@@ -89,19 +89,23 @@ func TestLostTTLIsRepaired(t *testing.T) {
 }
 
 // R5: no counter stays longer than its window; a SlidingWindow, by its nature,
-// two windows. The one millisecond is PTTL's rounding.
+// two windows, and a TokenBucket a quarter more, so that not every take has to
+// move the expiry. The one millisecond is PTTL's rounding.
 func TestCountersExpireWithTheirWindow(t *testing.T) {
 	s, client := live(t, testredis.Shared(t))
 	for _, window := range []time.Duration{100 * time.Millisecond, time.Second, time.Minute, time.Hour, 30 * 24 * time.Hour} {
 		for _, a := range algorithms {
-			hit := Hit{Limit: limitOf(a, 1, window), Cost: 1}
-			hit.Key = keyOf(t, hit.Limit)
+			hit := Hit{Rule: rule(limitOf(a, 1, window)), Cost: 1}
+			hit.Key = keyOf(t, hit.Rule.Limit())
 			take(t, s, hit)
 			longest := window
-			if a == policy.SlidingWindow {
+			switch a {
+			case policy.SlidingWindow:
 				longest = 2 * window
+			case policy.TokenBucket:
+				longest = window + window/4
 			}
-			if ttl := do(t, client, "PTTL", hit.Key).(int64); ttl == -1 || ttl > longest.Milliseconds()+1 {
+			if ttl := command(t, client, "PTTL", hit.Key).(int64); ttl == -1 || ttl > longest.Milliseconds()+1 {
 				t.Errorf("%s of %v stays for %d ms", a, window, ttl)
 			}
 		}
@@ -116,7 +120,7 @@ func TestScriptFlushUnderLoadFailsNothing(t *testing.T) {
 	var hits []Hit
 	for _, a := range algorithms {
 		l := limitOf(a, limit, 720*time.Hour)
-		hits = append(hits, Hit{Limit: l, Key: keyOf(t, l), Cost: 1})
+		hits = append(hits, Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1})
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var flushing, working sync.WaitGroup
@@ -129,7 +133,7 @@ func TestScriptFlushUnderLoadFailsNothing(t *testing.T) {
 	for range workers {
 		working.Go(func() {
 			for range each {
-				results, err := s.Take(t.Context(), hits)
+				results, err := ask(t.Context(), s, Take, hits)
 				if err != nil {
 					failed.Add(1)
 				} else if allAllowed(results) {
@@ -162,7 +166,7 @@ func atOnce(t *testing.T, s Store, hit Hit, n int) (admitted int64) {
 	var wg sync.WaitGroup
 	for range n {
 		wg.Go(func() {
-			results, err := s.Take(t.Context(), []Hit{hit})
+			results, err := ask(t.Context(), s, Take, []Hit{hit})
 			if err != nil {
 				t.Error(err)
 			} else if results[0].Allowed {
@@ -178,10 +182,10 @@ func atOnce(t *testing.T, s Store, hit Hit, n int) (admitted int64) {
 func TestConcurrentCallsAfterScriptFlushAreAllAnswered(t *testing.T) {
 	s, client := live(t, testredis.Start(t))
 	l := limitOf(policy.SlidingWindow, 50, time.Hour)
-	hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
+	hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1}
 	for round := range 5 {
-		do(t, client, "SCRIPT", "FLUSH")
-		do(t, client, "DEL", hit.Key)
+		command(t, client, "SCRIPT", "FLUSH")
+		command(t, client, "DEL", hit.Key)
 		if n := atOnce(t, s, hit, 50); n != 50 {
 			t.Fatalf("round %d: %d of 50 were admitted", round, n)
 		}
@@ -195,16 +199,16 @@ func TestLostReplyIsNotChargedTwice(t *testing.T) {
 	var dialer lossyDialer
 	client := redis.NewClient(&redis.Options{Addr: testredis.Shared(t).Addr, Dialer: dialer.dial, MaxRetries: 5})
 	t.Cleanup(func() { _ = client.Close() })
-	loseReply(t, NewRedis(client, Hooks{}), &dialer)
+	loseReply(t, NewRedis(client, RedisOptions{}), &dialer)
 }
 
 func loseReply(t *testing.T, s Store, dialer *lossyDialer) {
 	t.Helper()
 	l := limitOf(policy.FixedWindow, 10, 720*time.Hour)
-	hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
+	hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1}
 	take(t, s, hit)
 	dialer.loseNext()
-	if _, err := s.Take(t.Context(), []Hit{hit}); err == nil {
+	if _, err := ask(t.Context(), s, Take, []Hit{hit}); err == nil {
 		t.Fatal("a lost reply is no error")
 	}
 	if r := peek(t, s, hit)[0]; r.Remaining != 8 {
@@ -215,8 +219,8 @@ func loseReply(t *testing.T, s Store, dialer *lossyDialer) {
 // R23: waits of less than a second, and of less than a millisecond, are told.
 func TestShortWaitsAreNotRoundedToZero(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s Store, c *clock) {
-		hit := Hit{Limit: Limit{Algorithm: policy.TokenBucket, Requests: 10, Window: time.Second, Burst: 1}, Cost: 1}
-		hit.Key = keyOf(t, hit.Limit)
+		hit := Hit{Rule: rule(Limit{Algorithm: policy.TokenBucket, Requests: 10, Window: time.Second, Burst: 1}), Cost: 1}
+		hit.Key = keyOf(t, hit.Rule.Limit())
 		take(t, s, hit)
 		for at, want := range map[time.Duration]time.Duration{50 * time.Millisecond: 50 * time.Millisecond, 99_999 * time.Microsecond: time.Microsecond} {
 			c.set(at)
@@ -230,28 +234,48 @@ func TestShortWaitsAreNotRoundedToZero(t *testing.T) {
 // R25: a cost is an integer by its type; what can still be wrong with numbers is
 // refused before Redis is asked.
 func TestHitsOutOfBoundsAreRefusedWithoutAStore(t *testing.T) {
-	good := Hit{Limit: limitOf(policy.TokenBucket, 5, time.Second), Key: "k", Cost: 1}
+	good := Hit{Rule: rule(limitOf(policy.TokenBucket, 5, time.Second)), Key: "k", Cost: 1}
+	slot := Hit{Rule: rule(limitOf(policy.Concurrency, 5, time.Second)), Key: "s", Cost: 1}
 	down := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = down.Close() })
-	for name, spoil := range map[string]func(h *Hit){
-		"negative cost":       func(h *Hit) { h.Cost = -1 },
-		"negative requests":   func(h *Hit) { h.Limit.Requests = -1 },
-		"2^53 requests":       func(h *Hit) { h.Limit.Requests = policy.MaxInteger + 1 }, // C21
-		"no window":           func(h *Hit) { h.Limit.Window = 0 },
-		"negative window":     func(h *Hit) { h.Limit.Window = -time.Second },
-		"part of millisecond": func(h *Hit) { h.Limit.Window = 1500 * time.Microsecond },
-		"a window of 200 y":   func(h *Hit) { h.Limit.Window = 200 * 365 * 24 * time.Hour },
-		"no burst":            func(h *Hit) { h.Limit.Burst = 0 },
-		"2^53 burst":          func(h *Hit) { h.Limit.Burst = policy.MaxInteger + 1 },
-		"a log of 100,001":    func(h *Hit) { h.Limit = limitOf(policy.SlidingLog, 100_001, time.Second) },
-		"unknown algorithm":   func(h *Hit) { h.Limit.Algorithm = "LeakyBucket" },
+	for name, bad := range map[string]Call{
+		"negative cost":       {Hits: []Hit{good, {Rule: good.Rule, Key: "other", Cost: -1}}},
+		"negative count":      {Hits: []Hit{good}, Count: -1},
+		"2^53 requests":       {Hits: []Hit{good}, Count: policy.MaxInteger + 1},
+		"too many hits":       {Hits: make([]Hit, 256)},
+		"unknown op":          {Op: 99, Hits: []Hit{good}},
+		"a long token":        {Op: Refund, Hits: []Hit{good}, Token: strings.Repeat("x", 201)},
+		"a token for a week":  {Op: Refund, Hits: []Hit{good}, Token: "x", TokenTTL: 7 * 24 * time.Hour},
+		"nameless reserve":    {Op: Reserve, Hits: []Hit{good}},
+		"nameless settle":     {Op: Settle, Hits: []Hit{good}},
+		"reserve for several": {Op: Reserve, Hits: []Hit{good}, Token: "x", Count: 2},
+		"slots without name":  {Hits: []Hit{slot}},
 	} {
-		bad := good
-		spoil(&bad)
-		for _, s := range []Store{NewRedis(down, Hooks{}), NewMemory(time.Now)} {
-			if _, err := s.Take(t.Context(), []Hit{good, bad}); !errors.Is(err, ErrInvalidHit) {
-				t.Errorf("%s: %T says %v, want ErrInvalidHit", name, s, err)
+		for _, s := range []Store{NewRedis(down, RedisOptions{}), NewMemory(time.Now)} {
+			if err := s.Do(t.Context(), &bad); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%s: %T says %v, want ErrInvalid", name, s, err)
 			}
+		}
+	}
+}
+
+func TestLimitsOutOfBoundsMakeNoRule(t *testing.T) {
+	for name, spoil := range map[string]func(l *Limit){
+		"negative requests":   func(l *Limit) { l.Requests = -1 },
+		"2^53 requests":       func(l *Limit) { l.Requests = policy.MaxInteger + 1 }, // C21
+		"no window":           func(l *Limit) { l.Window = 0 },
+		"negative window":     func(l *Limit) { l.Window = -time.Second },
+		"part of millisecond": func(l *Limit) { l.Window = 1500 * time.Microsecond },
+		"a window of 200 y":   func(l *Limit) { l.Window = 200 * 365 * 24 * time.Hour },
+		"no burst":            func(l *Limit) { l.Burst = 0 },
+		"2^53 burst":          func(l *Limit) { l.Burst = policy.MaxInteger + 1 },
+		"a log of 100,001":    func(l *Limit) { *l = limitOf(policy.SlidingLog, 100_001, time.Second) },
+		"unknown algorithm":   func(l *Limit) { l.Algorithm = "LeakyBucket" },
+	} {
+		l := limitOf(policy.TokenBucket, 5, time.Second)
+		spoil(&l)
+		if _, err := NewRule(l); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
 	}
 }
@@ -261,13 +285,12 @@ func TestHitsOfTheSameMicrosecondAllCount(t *testing.T) {
 	c := &clock{epoch}
 	s := simulated(t, c)["Redis"]
 	l := limitOf(policy.SlidingLog, 10, time.Second)
-	hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
+	hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1}
 	if n := atOnce(t, s, hit, 50); n != 10 {
 		t.Fatalf("%d of 50 were admitted, limit 10", n)
 	}
-	if n := do(t, testredis.Shared(t).Client(t), "ZCARD", hit.Key); n != int64(10) {
-		t.Fatalf("the log has %d entries, want 10", n)
-	}
+	// Those that came in one call share an entry.
+	diff(t, "remaining", peek(t, s, hit)[0].Remaining, 0)
 }
 
 // R31: an entry leaves the log exactly one window after it came; and of many
@@ -275,7 +298,7 @@ func TestHitsOfTheSameMicrosecondAllCount(t *testing.T) {
 func TestLogTrimsBeforeItCounts(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s Store, c *clock) {
 		l := limitOf(policy.SlidingLog, 1, time.Second)
-		hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
+		hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1}
 		for _, step := range []struct {
 			at      time.Duration
 			allowed bool
@@ -299,8 +322,8 @@ func TestLogTotalsWrapAround(t *testing.T) {
 	s := simulated(t, c)["Redis"].(*Redis)
 	client := testredis.Shared(t).Client(t)
 	l := limitOf(policy.SlidingLog, 10, time.Second)
-	hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 3}
-	do(t, client, "ZADD", hit.Key, epoch, "9007199254740990:1")
+	hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 3}
+	command(t, client, "ZADD", hit.Key, epoch, "9007199254740990:1")
 	for i, want := range []int64{6, 3, 0} {
 		if r := take(t, s, hit)[0]; !r.Allowed || r.Remaining != want {
 			t.Fatalf("take %d: %+v, want remaining %d", i, r, want)
@@ -313,23 +336,21 @@ func TestLogTotalsWrapAround(t *testing.T) {
 		t.Fatalf("a full log: %+v", r)
 	}
 	hit.Cost = 8 // two entries, and two thirds of the one that wrapped
-	if _, err := s.decide(t.Context(), []Hit{hit}, verbReturn); err != nil {
-		t.Fatal(err)
-	}
+	do(t, s, Call{Op: Refund, Hits: []Hit{hit}})
 	diff(t, "remaining when 8 came back", peek(t, s, hit)[0].Remaining, 8)
 }
 
 // A missing permission is an error, and not a counter that starts anew.
 func TestRefusedCommandIsAnError(t *testing.T) {
 	server := testredis.Start(t)
-	do(t, server.Client(t), "ACL", "SETUSER", "pod", "on", ">pw", "~*", "+@all", "-get", "-zcard")
-	s := NewRedis(redis.NewClient(&redis.Options{Addr: server.Addr, Username: "pod", Password: "pw"}), Hooks{
-		Corrupt: func(key string) { t.Errorf("%s is called corrupt", key) },
+	command(t, server.Client(t), "ACL", "SETUSER", "pod", "on", ">pw", "~*", "+@all", "-get", "-zcard")
+	s := NewRedis(redis.NewClient(&redis.Options{Addr: server.Addr, Username: "pod", Password: "pw"}), RedisOptions{
+		Hooks: Hooks{Corrupt: func(key string) { t.Errorf("%s is called corrupt", key) }},
 	})
 	t.Cleanup(func() { _ = s.client.Close() })
 	for _, a := range algorithms {
 		l := limitOf(a, 5, time.Hour)
-		_, err := s.Take(t.Context(), []Hit{{Limit: l, Key: keyOf(t, l), Cost: 1}})
+		_, err := ask(t.Context(), s, Take, []Hit{{Rule: rule(l), Key: keyOf(t, l), Cost: 1}})
 		if _, refused := errors.AsType[redis.Error](err); !refused {
 			t.Errorf("%s: %v, want the server's refusal", a, err)
 		}
@@ -340,17 +361,17 @@ func TestRefusedCommandIsAnError(t *testing.T) {
 // pattern is enough.
 func TestNamespaceUserCanCount(t *testing.T) {
 	server := testredis.Start(t)
-	do(t, server.Client(t), "ACL", "SETUSER", "pod", "on", ">pw", "~tallyman:c:shop:*", "-@all",
+	command(t, server.Client(t), "ACL", "SETUSER", "pod", "on", ">pw", "~tallyman:c:shop:*", "-@all",
 		"+evalsha", "+eval", "+time", "+get", "+set", "+del", "+pttl", "+pexpire", "+pexpireat",
-		"+zadd", "+zcard", "+zcount", "+zrange", "+zremrangebyscore", "+zpopmax")
-	s := NewRedis(redis.NewClient(&redis.Options{Addr: server.Addr, Username: "pod", Password: "pw"}), Hooks{})
+		"+exists", "+zadd", "+zcard", "+zcount", "+zrange", "+zrem", "+zremrangebyscore", "+zpopmax", "+zscore")
+	s := NewRedis(redis.NewClient(&redis.Options{Addr: server.Addr, Username: "pod", Password: "pw"}), RedisOptions{})
 	t.Cleanup(func() { _ = s.client.Close() })
 	for _, a := range algorithms {
 		l := limitOf(a, math.MaxInt16, time.Hour)
-		key := CounterKey(KeyBase("tallyman", "shop", "orders", "all", l), "*")
-		take(t, s, Hit{Limit: l, Key: key, Cost: 1})
-		foreign := CounterKey(KeyBase("tallyman", "bank", "orders", "all", l), "*")
-		if _, err := s.Take(t.Context(), []Hit{{Limit: l, Key: foreign, Cost: 1}}); err == nil {
+		key := CounterKey(KeyBase("tallyman", "shop", "orders", "all", rule(l)), "*")
+		take(t, s, Hit{Rule: rule(l), Key: key, Cost: 1})
+		foreign := CounterKey(KeyBase("tallyman", "bank", "orders", "all", rule(l)), "*")
+		if _, err := ask(t.Context(), s, Take, []Hit{{Rule: rule(l), Key: foreign, Cost: 1}}); err == nil {
 			t.Errorf("%s: another namespace's counter was written", a)
 		}
 	}

@@ -35,7 +35,7 @@ func tagged(t *testing.T, requests int64) []Hit {
 	hits := make([]Hit, len(algorithms))
 	for i, a := range algorithms {
 		l := limitOf(a, requests, 720*time.Hour)
-		hits[i] = Hit{Limit: l, Key: CounterKey(KeyBase(testredis.Prefix(t), "n", "p", "l", l), fmt.Sprint("1:", i)), Cost: 1}
+		hits[i] = Hit{Rule: rule(l), Key: CounterKey(KeyBase(testredis.Prefix(t), "n", "p", "l", rule(l)), fmt.Sprint("1:", i)), Cost: 1}
 	}
 	return hits
 }
@@ -58,31 +58,52 @@ type counts struct {
 func (c *counts) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
-		if cmd.Name() == "evalsha" {
-			c.scripts++
-			if c.after != nil {
-				c.after(c.scripts)
-			}
-		}
+		c.count(cmd)
 		return err
 	}
 }
 
 func (c *counts) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (c *counts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		for _, cmd := range cmds {
+			c.count(cmd)
+		}
+		return err
+	}
+}
+
+func (c *counts) count(cmd redis.Cmder) {
+	if cmd.Name() == "evalsha" {
+		c.scripts++
+		if c.after != nil {
+			c.after(c.scripts)
+		}
+	}
+}
+
+// clientWith returns a client whose nodes' calls are counted.
+func clientWith(t *testing.T, cluster *testredis.Cluster, c *counts) *redis.ClusterClient {
+	client := cluster.Client(t)
+	client.OnNewNode(func(node *redis.Client) { node.AddHook(c) })
+	return client
 }
 
 func testOneTag(t *testing.T, cluster *testredis.Cluster) {
-	client := cluster.Client(t)
 	calls := &counts{}
-	client.AddHook(calls)
-	s := NewRedis(client, Hooks{})
+	client := clientWith(t, cluster, calls)
+	if err := client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
+		return decideScript.Load(ctx, node).Err()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s := NewRedis(client, RedisOptions{})
 	for _, tag := range []string{"1:a", "1:b", "1:c", "1:d", "*"} {
 		var hits []Hit
 		for i, a := range algorithms {
 			l := limitOf(a, 10, 720*time.Hour)
-			hits = append(hits, Hit{Limit: l, Key: CounterKey(KeyBase(testredis.Prefix(t), "n", "p", "l", l), tag), Cost: 1, Shadow: i == 3})
+			hits = append(hits, Hit{Rule: rule(l), Key: CounterKey(KeyBase(testredis.Prefix(t), "n", "p", "l", rule(l)), tag), Cost: 1, Shadow: i == 3})
 		}
 		before := calls.scripts
 		diff(t, "remaining", remainingOf(take(t, s, hits...)), []int64{9, 9, 9, 9})
@@ -93,7 +114,7 @@ func testOneTag(t *testing.T, cluster *testredis.Cluster) {
 }
 
 func testGiveBackOnRefusal(t *testing.T, cluster *testredis.Cluster) {
-	s := NewRedis(cluster.Client(t), Hooks{})
+	s := NewRedis(cluster.Client(t), RedisOptions{})
 	for refusing := range algorithms {
 		hits := tagged(t, 10)
 		hits[refusing].Cost = 10
@@ -115,7 +136,7 @@ func testGiveBackOnRefusal(t *testing.T, cluster *testredis.Cluster) {
 }
 
 func testShadowsAcrossTags(t *testing.T, cluster *testredis.Cluster) {
-	s := NewRedis(cluster.Client(t), Hooks{})
+	s := NewRedis(cluster.Client(t), RedisOptions{})
 	hits := tagged(t, 10)
 	hits[0].Shadow, hits[2].Shadow = true, true
 	diff(t, "all admitted", remainingOf(take(t, s, hits...)), []int64{9, 9, 9, 9})
@@ -134,15 +155,15 @@ func testShadowsAcrossTags(t *testing.T, cluster *testredis.Cluster) {
 }
 
 func testConcurrentAcrossTags(t *testing.T, cluster *testredis.Cluster) {
-	s := NewRedis(cluster.Client(t), Hooks{})
+	s := NewRedis(cluster.Client(t), RedisOptions{})
 	hits := tagged(t, 10)
-	hits[3].Limit.Requests, hits[3].Limit.Burst = 7, 7
+	hits[3].Rule = rule(limitOf(policy.TokenBucket, 7, 720*time.Hour))
 	var mu sync.Mutex
 	var admitted int64
 	var wg sync.WaitGroup
 	for range 40 {
 		wg.Go(func() {
-			results, err := s.Take(t.Context(), hits)
+			results, err := ask(t.Context(), s, Take, hits)
 			if err != nil {
 				t.Error(err)
 			} else if allAllowed(results) {
@@ -166,103 +187,49 @@ func testLostReplyOnCluster(t *testing.T, cluster *testredis.Cluster) {
 	var dialer lossyDialer
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs, Dialer: dialer.dial})
 	t.Cleanup(func() { _ = client.Close() })
-	loseReply(t, NewRedis(client, Hooks{}), &dialer)
+	loseReply(t, NewRedis(client, RedisOptions{}), &dialer)
 }
 
 func testNotGivenBack(t *testing.T, cluster *testredis.Cluster) {
 	var dialer lossyDialer
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs, Dialer: dialer.dial})
 	t.Cleanup(func() { _ = client.Close() })
-	var lost []Hit
-	s := NewRedis(client, Hooks{NotGivenBack: func(hits []Hit, _ error) { lost = append(lost, hits...) }})
+	var lost int64
+	s := NewRedis(client, RedisOptions{Hooks: Hooks{GivenBack: func(n int64, err error) {
+		if err != nil {
+			lost += n
+		}
+	}}})
 	hits := tagged(t, 10)[:2]
 	full := hits[1]
 	full.Cost = 10
 	take(t, s, full)
 
 	dialer.loseAfter(2)
-	r, err := s.Take(t.Context(), hits)
+	r, err := ask(t.Context(), s, Take, hits)
 	if err != nil || r[1].Allowed || r[1].Reason != LimitExceeded {
 		t.Fatalf("a refusal stays a refusal: %+v, %v", r, err)
 	}
-	diff(t, "told of", lost, hits[:1])
+	diff(t, "told of", lost, 1)
 }
 
 func testGiveBackOutlivesRequest(t *testing.T, cluster *testredis.Cluster) {
-	client := cluster.Client(t)
-	s := NewRedis(client, Hooks{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	calls := &counts{}
+	s := NewRedis(clientWith(t, cluster, calls), RedisOptions{})
 	hits := tagged(t, 10)[:2]
 	full := hits[1]
 	full.Cost = 10
 	take(t, s, full)
 
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	client.AddHook(&counts{after: func(n int) {
+	calls.scripts, calls.after = 0, func(n int) {
 		if n == 2 { // the refusal
 			cancel()
 		}
-	}})
-	if _, err := s.Take(ctx, hits); err != nil {
+	}
+	if _, err := ask(ctx, s, Take, hits); err != nil {
 		t.Fatal(err)
 	}
 	diff(t, "remaining", remainingOf(peek(t, s, hits...)), []int64{10, 0})
-}
-
-// C11: what is given back clamps at the limit. Giving back is for calls over
-// several tags only; there is no public refund in this version.
-func TestGivingBackMoreThanUsedClamps(t *testing.T) {
-	// Memory decides in one step and has nothing to give back.
-	s := NewRedis(testredis.Shared(t).Client(t), Hooks{Corrupt: func(key string) { t.Errorf("%s is called corrupt", key) }})
-	s.now = func() int64 { return epoch }
-	for _, a := range algorithms {
-		l := limitOf(a, 10, time.Minute)
-		hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 2}
-		take(t, s, hit)
-		for _, step := range []struct{ cost, remaining int64 }{{1, 9}, {7, 10}, {7, 10}, {1000, 10}} {
-			back := hit
-			back.Cost = step.cost
-			if _, err := s.decide(t.Context(), []Hit{back}, verbReturn); err != nil {
-				t.Fatal(err)
-			}
-			if got := peek(t, s, hit)[0]; got.Remaining != step.remaining {
-				t.Fatalf("%s: after %d came back: %+v", a, step.cost, got)
-			}
-		}
-	}
-}
-
-// Part of a log entry can come back; its rest keeps its time.
-func TestGivingBackPartOfALogEntryKeepsItsTime(t *testing.T) {
-	c := &clock{epoch}
-	s := simulated(t, c)["Redis"].(*Redis)
-	l := limitOf(policy.SlidingLog, 10, time.Second)
-	hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 6}
-	take(t, s, hit)
-	c.set(100 * time.Millisecond)
-	hit.Cost = 2
-	if _, err := s.decide(t.Context(), []Hit{hit}, verbReturn); err != nil {
-		t.Fatal(err)
-	}
-	hit.Cost = 7
-	if r := take(t, s, hit)[0]; r.Remaining != 6 || r.RetryAfter != 900*time.Millisecond {
-		t.Fatalf("after 2 of 6 came back: %+v", r)
-	}
-}
-
-// Garbage among a log's entries does not fail a give-back.
-func TestGivingBackToASpoiltLogFailsNothing(t *testing.T) {
-	client := testredis.Shared(t).Client(t)
-	s := NewRedis(client, Hooks{})
-	s.now = func() int64 { return epoch }
-	l := limitOf(policy.SlidingLog, 10, time.Second)
-	hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 2}
-	take(t, s, hit)
-	do(t, client, "ZADD", hit.Key, epoch, "0000000000000002:garbage")
-	take(t, s, hit)
-	hit.Cost = 4
-	if _, err := s.decide(t.Context(), []Hit{hit}, verbReturn); err != nil {
-		t.Fatal(err)
-	}
-	diff(t, "remaining", peek(t, s, hit)[0].Remaining, 10)
 }

@@ -1,13 +1,12 @@
 package limiter
 
 import (
-	"context"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/tallyman-dev/tallyman/internal/policy"
@@ -23,12 +22,14 @@ func TestRedisAndMemoryAgree(t *testing.T) {
 		memory := NewMemory(c.time)
 		memory.linger = math.MaxInt64 / 2 // as simulated time does in Redis
 		tr := &trace{t: rt, clock: c, latest: c.micros, memory: memory, limits: drawLimits(rt), prefix: testredis.Prefix(t)}
-		tr.redis = NewRedis(client, Hooks{Corrupt: func(key string) {
-			if !tr.wentBack {
-				rt.Errorf("%s is called corrupt", key)
-			}
-		}})
-		tr.redis.now = func() int64 { return c.micros }
+		tr.redis = NewRedis(client, RedisOptions{
+			Now: func() int64 { return c.micros },
+			Hooks: Hooks{Corrupt: func(key string) {
+				if !tr.wentBack {
+					rt.Errorf("%s is called corrupt", key)
+				}
+			}},
+		})
 		for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			tr.step()
 		}
@@ -50,21 +51,41 @@ type trace struct {
 }
 
 func (tr *trace) step() {
-	switch rapid.IntRange(0, 9).Draw(tr.t, "step") {
+	switch rapid.IntRange(0, 15).Draw(tr.t, "step") {
 	case 0, 1, 2:
 		tr.moveClock()
 	case 3:
 		tr.changeLimit()
 	case 4:
-		tr.compare("peek", tr.memory.Peek, tr.redis.Peek, tr.hits())
+		tr.compare(Call{Op: Peek, Hits: tr.hits(), Count: tr.count()})
+	case 5, 6:
+		tr.compare(Call{Op: Take, Hits: tr.hits(), Count: tr.count(), Token: tr.token()})
+	case 7, 8:
+		tr.compare(Call{Op: Refund, Hits: tr.hits(), Count: tr.count(), Token: tr.token()})
+	case 9:
+		tr.compare(Call{Op: Charge, Hits: tr.hits(), Count: tr.count(), Token: tr.token()})
+	case 10, 11:
+		tr.compare(Call{Op: Reserve, Hits: tr.hits(), Token: tr.token()})
+	case 12:
+		tr.compare(Call{Op: Settle, Hits: tr.hits(), Token: tr.token()})
+	case 13:
+		tr.compare(Call{Op: Renew, Hits: tr.hits(), Token: tr.token()})
 	default:
 		tr.take(tr.hits())
 	}
 }
 
+func (tr *trace) count() int64 {
+	return rapid.OneOf(rapid.Int64Range(0, 5), rapid.Int64Range(0, 10_000), units(0)).Draw(tr.t, "count")
+}
+
+func (tr *trace) token() string {
+	return rapid.SampledFrom([]string{"a", "b", "c"}).Draw(tr.t, "token")
+}
+
 func (tr *trace) take(hits []Hit) {
 	before := tr.remaining(hits)
-	results := tr.compare("take", tr.memory.Take, tr.redis.Take, hits)
+	results := tr.compare(Call{Op: Take, Hits: hits, Token: tr.token()}).Results
 	after := tr.remaining(hits)
 	fits := map[bool]bool{false: true, true: true} // by Shadow
 	for i, r := range results {
@@ -76,7 +97,8 @@ func (tr *trace) take(hits []Hit) {
 		if fits[h.Shadow] {
 			want = max(0, want-h.Cost)
 		}
-		if after[i] != want {
+		// A slot that the token holds already is not taken again.
+		if after[i] != want && !h.Rule.holdsSlots() {
 			tr.t.Fatalf("hit %d of %+v: remaining %d became %d, want %d; results %+v", i, hits, before[i], after[i], want, results)
 		}
 		tr.checkRetry(h, results[i])
@@ -85,6 +107,9 @@ func (tr *trace) take(hits []Hit) {
 
 // checkRetry tries the times around RetryAfter.
 func (tr *trace) checkRetry(h Hit, r Result) {
+	if h.Rule.holdsSlots() {
+		return // its RetryAfter is a guess
+	}
 	if r.Allowed || r.Reason == CostExceedsLimit {
 		if r.RetryAfter != 0 {
 			tr.t.Fatalf("%+v for %+v has a RetryAfter", r, h)
@@ -98,7 +123,7 @@ func (tr *trace) checkRetry(h Hit, r Result) {
 		if tr.clock.micros >= 1<<53-1 {
 			return
 		}
-		again := tr.compare("retry", tr.memory.Peek, tr.redis.Peek, []Hit{h})
+		again := tr.compare(Call{Op: Peek, Hits: []Hit{h}}).Results
 		if again[0].Allowed != (early == 0) {
 			tr.t.Fatalf("%+v was told to retry after %v; %d µs before that it got %+v", h, r.RetryAfter, early, again[0])
 		}
@@ -106,32 +131,33 @@ func (tr *trace) checkRetry(h Hit, r Result) {
 }
 
 func (tr *trace) remaining(hits []Hit) []int64 {
-	results, err := tr.memory.Peek(tr.t.Context(), hits)
-	if err != nil {
-		tr.t.Fatal(err)
-	}
-	left := make([]int64, len(hits))
-	for i, r := range results {
-		left[i] = r.Remaining
+	var left []int64
+	for _, r := range peek(tr.t, tr.memory, hits...) {
+		left = append(left, r.Remaining)
 	}
 	return left
 }
 
-type method = func(ctx context.Context, hits []Hit) ([]Result, error)
-
-func (tr *trace) compare(what string, reference, remote method, hits []Hit) []Result {
-	want, err := reference(tr.t.Context(), hits)
-	if err != nil {
+func (tr *trace) compare(c Call) Call {
+	want, got := c, c
+	if err := tr.memory.Do(tr.t.Context(), &want); err != nil {
 		tr.t.Fatal(err)
 	}
-	got, err := remote(tr.t.Context(), hits)
-	if err != nil {
+	if err := tr.redis.Do(tr.t.Context(), &got); err != nil {
 		tr.t.Fatal(err)
 	}
-	if d := cmp.Diff(want, got); d != "" {
-		tr.t.Fatalf("%s of %+v at %d (-memory +redis):\n%s", what, hits, tr.clock.micros, d)
+	if want.Granted != got.Granted || !slices.Equal(want.Results, got.Results) {
+		tr.t.Fatalf("op %d of %d × %+v, token %q, at %d:\nmemory: %d of %+v\nredis:  %d of %+v",
+			c.Op, c.Count, tr.describe(c.Hits), c.Token, tr.clock.micros, want.Granted, want.Results, got.Granted, got.Results)
 	}
 	return got
+}
+
+func (tr *trace) describe(hits []Hit) (text []string) {
+	for _, h := range hits {
+		text = append(text, fmt.Sprintf("%+v at %d, shadow %v", h.Rule.Limit(), h.Cost, h.Shadow))
+	}
+	return text
 }
 
 func (tr *trace) hits() []Hit {
@@ -139,8 +165,8 @@ func (tr *trace) hits() []Hit {
 	for i, l := range tr.limits {
 		if rapid.Bool().Draw(tr.t, "hit") {
 			hits = append(hits, Hit{
-				Limit:  l,
-				Key:    CounterKey(KeyBase(tr.prefix, "n", "p", fmt.Sprint(i), l), "1:a"),
+				Rule:   rule(l),
+				Key:    CounterKey(KeyBase(tr.prefix, "n", "p", fmt.Sprint(i), rule(l)), "1:a"),
 				Cost:   drawCost(tr.t, l),
 				Shadow: rapid.IntRange(0, 3).Draw(tr.t, "shadow") == 0,
 			})

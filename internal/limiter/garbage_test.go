@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,13 +15,21 @@ import (
 // Whatever somebody wrote into a counter's key: no call fails, no counter stays
 // for ever, and nobody is refused for longer than the limit's window.
 func FuzzGarbageInACounter(f *testing.F) {
+	packed := func(numbers ...int64) string {
+		var b []byte
+		for _, n := range numbers {
+			b = appendInteger(b, n)
+		}
+		return string(b)
+	}
+	const most, beyond = policy.MaxInteger, policy.MaxInteger + 1
 	for _, text := range []string{
-		"", "999", "-1", "1.5", "1e3", "nan", "inf", "0x10", "garbage", "1:2:3:4:5", "::", "\x00\xff", " 5:0",
-		"5:0", "5:1764201600000000", "5:1764201600000001", "9007199254740991:1764201600000000",
-		"9007199254740992:0", "5:9007199254740991", "99999999999999999999999:1764201600000000",
-		"5:5:1764201600000000", "9007199254740991:9007199254740991:1764201600000000", "0:9:1764201599000000",
-		"1000000:0:1764201600000000:5", "9007199254740991:0:1764201600000000:9007199254740991",
-		"1:9007199254740991:1764201600000000:5", "1:0:9007199254740991:5", "1:0:1764201600000000:0",
+		"", "999", "-1", "1.5", "1e3", "nan", "inf", "0x10", "garbage", "\x00\xff", "12345678901234", "9007199254740992",
+		strings.Repeat("\xff", 14), strings.Repeat("\xff", 21), strings.Repeat("\xff", 28), strings.Repeat("\x00", 28),
+		packed(epoch, 5), packed(epoch+1, 5), packed(epoch, most), packed(0, beyond), packed(most, 5),
+		packed(epoch, 5, 5), packed(epoch, most, most), packed(epoch-1_000_000, 9, 0),
+		packed(1_000_000, 0, epoch, 5), packed(most, 0, epoch, most), packed(1, most, epoch, 5),
+		packed(1, 0, most, 5), packed(1, 0, epoch, 0), packed(beyond, beyond, beyond, beyond),
 	} {
 		f.Add(text, float64(epoch), 3)
 		f.Add(text, math.Inf(1), 1)
@@ -30,26 +39,25 @@ func FuzzGarbageInACounter(f *testing.F) {
 	}
 	c := &clock{epoch}
 	corrupt := ""
-	s := NewRedis(testredis.Shared(f).Client(f), Hooks{Corrupt: func(key string) { corrupt = key }})
-	s.now = func() int64 { return c.micros }
+	s := simulatedRedis(f, c, Hooks{Corrupt: func(key string) { corrupt = key }})
 	f.Fuzz(func(t *testing.T, text string, score float64, entries int) {
 		if math.IsNaN(score) {
 			return // Redis does not store it
 		}
 		for _, a := range algorithms {
 			l := limitOf(a, 5, time.Second)
-			hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 5}
+			hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 5}
 			for _, spoil := range []func(){
-				func() { do(t, s.client.UniversalClient, "SET", hit.Key, text) },
-				func() { do(t, s.client.UniversalClient, "HSET", hit.Key, text, text) },
+				func() { command(t, s.client, "SET", hit.Key, text) },
+				func() { command(t, s.client, "HSET", hit.Key, text, text) },
 				func() {
 					for i := range min(max(entries, 1), 9) {
-						do(t, s.client.UniversalClient, "ZADD", hit.Key, score, text+string(rune('0'+i)))
+						command(t, s.client, "ZADD", hit.Key, score, text+string(rune('0'+i)))
 					}
 				},
 			} {
 				c.micros = epoch
-				do(t, s.client.UniversalClient, "DEL", hit.Key)
+				command(t, s.client, "DEL", hit.Key)
 				spoil()
 				corrupt = ""
 				requireHealing(t, s, c, hit, &corrupt)
@@ -69,7 +77,7 @@ func requireHealing(t *testing.T, s *Redis, c *clock, hit Hit, corrupt *string) 
 		requireNoCounter(t, s, hit.Key)
 		diff(t, "a counter that starts anew", r, Result{Allowed: true, Remaining: 5})
 	}
-	if ttl := do(t, s.client.UniversalClient, "PTTL", hit.Key).(int64); ttl == -1 {
+	if ttl := command(t, s.client, "PTTL", hit.Key).(int64); ttl == -1 {
 		t.Fatalf("%+v has no TTL", hit)
 	}
 	c.micros += r.RetryAfter.Microseconds()
@@ -83,16 +91,16 @@ func requireHealing(t *testing.T, s *Redis, c *clock, hit Hit, corrupt *string) 
 func TestGarbageIsTold(t *testing.T) {
 	var told []string
 	client := testredis.Shared(t).Client(t)
-	s := NewRedis(client, Hooks{Corrupt: func(key string) { told = append(told, key) }})
+	s := NewRedis(client, RedisOptions{Hooks: Hooks{Corrupt: func(key string) { told = append(told, key) }}})
 	for _, a := range algorithms {
 		l := limitOf(a, 5, time.Hour)
-		bad := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
-		full := Hit{Limit: l, Key: keyOf(t, l), Cost: 5}
+		bad := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1}
+		full := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 5}
 		take(t, s, full)
 		told = nil
 		for _, hits := range [][]Hit{{bad}, {bad, full}} {
-			do(t, client, "DEL", bad.Key)
-			do(t, client, "LPUSH", bad.Key, "garbage")
+			command(t, client, "DEL", bad.Key)
+			command(t, client, "LPUSH", bad.Key, "garbage")
 			if r := take(t, s, hits...)[0]; !r.Allowed {
 				t.Fatalf("%s: %+v", a, r)
 			}
@@ -109,13 +117,13 @@ func TestGarbageIsReplacedByACounter(t *testing.T) {
 	s, client := live(t, testredis.Shared(t))
 	for _, a := range algorithms {
 		l := limitOf(a, 5, time.Hour)
-		hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 2}
-		do(t, client, "HSET", hit.Key, "a", "b")
+		hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 2}
+		command(t, client, "HSET", hit.Key, "a", "b")
 		if r := take(t, s, hit)[0]; !r.Allowed || r.Remaining != 3 {
 			t.Fatalf("%s: %+v", a, r)
 		}
 		diff(t, "later", peek(t, s, hit)[0].Remaining, 3)
-		if ttl := do(t, client, "PTTL", hit.Key).(int64); ttl <= 0 {
+		if ttl := command(t, client, "PTTL", hit.Key).(int64); ttl <= 0 {
 			t.Fatalf("%s: TTL %d", a, ttl)
 		}
 	}
@@ -125,18 +133,18 @@ func TestGarbageIsReplacedByACounter(t *testing.T) {
 func TestPlainNumberCountsInThePresentWindow(t *testing.T) {
 	client := testredis.Shared(t).Client(t)
 	for _, a := range []policy.Algorithm{policy.FixedWindow, policy.SlidingWindow} {
-		s := NewRedis(client, Hooks{Corrupt: func(key string) { t.Errorf("%s is called corrupt", key) }})
+		s := NewRedis(client, RedisOptions{Hooks: Hooks{Corrupt: func(key string) { t.Errorf("%s is called corrupt", key) }}})
 		l := limitOf(a, 10, 720*time.Hour)
-		hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
+		hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1}
 		if err := client.Set(t.Context(), hit.Key, 7, redis.KeepTTL).Err(); err != nil {
 			t.Fatal(err)
 		}
 		diff(t, string(a), take(t, s, hit)[0].Remaining, 2)
-		do(t, client, "SET", hit.Key, "999")
+		command(t, client, "SET", hit.Key, "999")
 		if r := take(t, s, hit)[0]; r.Allowed {
 			t.Errorf("%s: a counter at 999 gives %+v", a, r)
 		}
-		if ttl := do(t, client, "PTTL", hit.Key).(int64); ttl <= 0 {
+		if ttl := command(t, client, "PTTL", hit.Key).(int64); ttl <= 0 {
 			t.Errorf("%s: a refusal leaves a TTL of %d", a, ttl)
 		}
 	}

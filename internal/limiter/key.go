@@ -3,8 +3,6 @@ package limiter
 import (
 	"strconv"
 	"strings"
-
-	"github.com/tallyman-dev/tallyman/internal/policy"
 )
 
 // KeyBase is the part that all counters of a limit have in common:
@@ -17,9 +15,12 @@ import (
 //
 // The names are those of Kubernetes objects and of limits, which have no colon
 // and no brace; this is what keeps the counters of different limits apart.
-func KeyBase(prefix, namespace, policyName, limitName string, l Limit) string {
-	rule := code(l.Algorithm) + strconv.FormatInt(l.Window.Microseconds(), 10)
-	return strings.Join([]string{prefix, "c", namespace, policyName, limitName, rule, ""}, ":")
+func KeyBase(prefix, namespace, policyName, limitName string, r *Rule) string {
+	window := strconv.FormatInt(r.limit.Window.Microseconds(), 10)
+	if r.limit.Calendar != nil {
+		window = r.limit.Calendar.String()
+	}
+	return strings.Join([]string{prefix, "c", namespace, policyName, limitName, string(r.code()) + window, ""}, ":")
 }
 
 // CounterKey is the key of the counter that a request's key values have under a
@@ -29,30 +30,4 @@ func KeyBase(prefix, namespace, policyName, limitName string, l Limit) string {
 // decided in one call.
 func CounterKey(base, tag string) string {
 	return base + "{" + tag + "}"
-}
-
-// hashTag is the tag of a key made by CounterKey, or the whole key.
-func hashTag(key string) string {
-	_, tag, found := strings.Cut(key, "{")
-	if !found {
-		return key
-	}
-	return tag
-}
-
-// code is an algorithm's name in keys and in the script's arguments; "" for an
-// unknown one.
-func code(a policy.Algorithm) string {
-	switch a {
-	case policy.FixedWindow:
-		return "f"
-	case policy.SlidingWindow:
-		return "w"
-	case policy.SlidingLog:
-		return "l"
-	case policy.TokenBucket:
-		return "t"
-	default:
-		return ""
-	}
 }

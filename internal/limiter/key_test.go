@@ -10,12 +10,12 @@ import (
 
 func TestKeyNamesWhatItCounts(t *testing.T) {
 	l := Limit{Algorithm: policy.TokenBucket, Requests: 100, Window: time.Minute, Burst: 150}
-	got := CounterKey(KeyBase("tallyman", "shop", "orders.v1", "per-client", l), "8:10.0.0.1")
+	got := CounterKey(KeyBase("tallyman", "shop", "orders.v1", "per-client", rule(l)), "8:10.0.0.1")
 	diff(t, "key", got, "tallyman:c:shop:orders.v1:per-client:t60000000:{8:10.0.0.1}")
 }
 
 func TestKeyChangesWithAlgorithmAndWindowOnly(t *testing.T) {
-	base := func(l Limit) string { return KeyBase("tallyman", "shop", "orders", "all", l) }
+	base := func(l Limit) string { return KeyBase("tallyman", "shop", "orders", "all", rule(l)) }
 	seen := map[string]bool{}
 	for _, a := range algorithms {
 		for _, window := range []time.Duration{time.Millisecond, time.Second, time.Minute} {
@@ -44,8 +44,8 @@ func FuzzKeysAreInjective(f *testing.F) {
 			*n = nameOf(*n)
 		}
 		limit := limitOf(policy.FixedWindow, 1, time.Second)
-		key1 := CounterKey(KeyBase("tallyman", ns1, p1, l1, limit), "1:"+tag1)
-		key2 := CounterKey(KeyBase("tallyman", ns2, p2, l2, limit), "1:"+tag2)
+		key1 := CounterKey(KeyBase("tallyman", ns1, p1, l1, rule(limit)), "1:"+tag1)
+		key2 := CounterKey(KeyBase("tallyman", ns2, p2, l2, rule(limit)), "1:"+tag2)
 		same := ns1 == ns2 && p1 == p2 && l1 == l2 && tag1 == tag2
 		if (key1 == key2) != same {
 			t.Fatalf("%q and %q", key1, key2)

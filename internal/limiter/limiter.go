@@ -3,40 +3,93 @@ package limiter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/policy"
 )
 
-// ErrInvalidHit means that a hit is outside the bounds that Limit and Hit
-// state. Nothing was taken, and no store was asked.
-var ErrInvalidHit = errors.New("invalid hit")
+// ErrInvalid means that a call or a limit is outside the bounds that Limit, Hit
+// and Call state. Nothing was taken, and no store was asked.
+var ErrInvalid = errors.New("invalid")
 
-// maxWindow is above the longest duration that GEP-2257 can write, 45.7 years.
-// Twice that from now is still an exact number of microseconds in Lua.
-const maxWindow = 50 * 365 * 24 * time.Hour
-
-// Limit is the rule of one counter, in numbers. It is a value: comparable and
-// safe to share.
-type Limit struct {
-	Algorithm policy.Algorithm
-	// Requests admitted per Window, 0..2^53-1; 0 refuses everything. A
-	// SlidingLog stores every hit and has at most policy.MaxSlidingLogRequests.
-	Requests int64
-	// Window is 1 ms..50 years and a whole number of milliseconds.
-	Window time.Duration
-	// Burst is the capacity of a TokenBucket, 1..2^53-1; other algorithms
-	// ignore it. A bucket that takes more than 142 years (2^52 µs) to fill has
-	// the capacity that fills in 142 years.
-	Burst int64
+// Store counts. Implementations are safe for concurrent use.
+type Store interface {
+	// Do carries out a call and puts the answer into it. The call is the
+	// store's until Do returns, and may be used again afterwards.
+	//
+	// An error other than ErrInvalid means that the outcome is not known: units
+	// may have been taken, and the call must not be repeated for the same
+	// request.
+	Do(ctx context.Context, c *Call) error
 }
+
+// Op is what a call asks for.
+type Op byte
+
+const (
+	// Take decides like requests in one step, and takes the units of those
+	// that it grants. Each is granted by all of its counters or charged to none.
+	// The slots of Concurrency are held by the call's Token.
+	Take Op = iota
+	// Peek answers as Take would and takes nothing.
+	Peek
+	// Refund gives units back, at most those that are counted, or the slots of
+	// the Token. With a Token it happens once.
+	Refund
+	// Charge takes the units of requests that were let pass already, as far as
+	// there are any: a count does not exceed its limit. With a Token it happens
+	// once.
+	Charge
+	// Reserve is a Take of one request whose cost is an estimate, and which is
+	// remembered by its Token for TokenTTL.
+	Reserve
+	// Settle corrects a reservation: the hits are those that were reserved, with
+	// the real costs. What was too much is given back; what is missing is taken
+	// as by Charge. A reservation that has expired, or was settled, is left as it
+	// is: Granted is 0.
+	Settle
+	// Renew has the slots of a Token last another window. Granted is 0 when one
+	// of them had ended.
+	Renew
+)
+
+// Call is a question to a store and, after Do, its answer.
+type Call struct {
+	Op Op
+	// Hits are what one request asks of the limits that it meets. They have
+	// different keys; there are at most 255.
+	Hits []Hit
+	// Count of like requests, 1..2^53-1; 0 means 1. Of many, as many are granted
+	// as fit.
+	Count int64
+	// Token tells one call from all others, see Op. It has at most 200 bytes,
+	// and is part of a key in Redis.
+	Token string
+	// TokenTTL is how long a Token is remembered, up to a day; 0 means
+	// DefaultTokenTTL.
+	TokenTTL time.Duration
+	// Timeout bounds the wait for the store; 0 means DefaultTimeout.
+	Timeout time.Duration
+
+	// Granted is how many of Count were or, for a Peek, would be granted. For a
+	// Refund and a Charge it is how many there were units for.
+	Granted int64
+	// Results are in the order of the hits, and tell how the last of the
+	// requests fared.
+	Results []Result
+}
+
+const (
+	// DefaultTimeout bounds the wait for a store where a call does not.
+	DefaultTimeout = 500 * time.Millisecond
+	// DefaultTokenTTL is how long a token is remembered.
+	DefaultTokenTTL = 10 * time.Minute
+)
 
 // Hit asks one counter for one request.
 type Hit struct {
-	Limit Limit
-	// Key of the counter, as CounterKey makes it. The hits of one call have
-	// different keys.
+	Rule *Rule
+	// Key of the counter, as CounterKey makes it.
 	Key string
 	// Cost in units of the limit, 0 or more. A cost of 0 is always admitted,
 	// except by a limit of 0, and creates no key.
@@ -68,38 +121,18 @@ type Result struct {
 	// RetryAfter is the time until the same hit can be admitted at the
 	// earliest if nobody else takes units; 0 when allowed, and when it can
 	// never be. It is exact to the microsecond: the hit is admitted then, and
-	// not one microsecond earlier.
+	// not one microsecond earlier. Only for Concurrency it is a guess.
 	RetryAfter time.Duration
 	// ResetAfter is the time until the counter is back at its full limit.
 	ResetAfter time.Duration
 }
 
-// Store counts. Implementations are safe for concurrent use.
-type Store interface {
-	// Take decides the hits of one request in one step, all or nothing: units
-	// are taken from every counter or from none. Results are in the order of
-	// the hits. An error other than ErrInvalidHit means that the outcome is not
-	// known; units may have been taken, and the call must not be repeated for
-	// the same request.
-	Take(ctx context.Context, hits []Hit) ([]Result, error)
-	// Peek answers as Take would and takes nothing.
-	Peek(ctx context.Context, hits []Hit) ([]Result, error)
-}
+// count is how many requests a call is about.
+func (c *Call) count() int64 { return max(1, c.Count) }
 
-func (h *Hit) validate() error {
-	l := h.Limit
-	switch {
-	case h.Cost < 0:
-		return fmt.Errorf("%w: cost %d is negative", ErrInvalidHit, h.Cost)
-	case l.Requests < 0 || l.Requests > policy.MaxInteger:
-		return fmt.Errorf("%w: %d requests are not in 0..2^53-1", ErrInvalidHit, l.Requests)
-	case l.Window < time.Millisecond || l.Window > maxWindow || l.Window%time.Millisecond != 0:
-		return fmt.Errorf("%w: window %v is not a whole number of milliseconds in 1ms..%v", ErrInvalidHit, l.Window, maxWindow)
-	case l.Algorithm == policy.TokenBucket && (l.Burst < 1 || l.Burst > policy.MaxInteger):
-		return fmt.Errorf("%w: burst %d is not in 1..2^53-1", ErrInvalidHit, l.Burst)
-	case l.Algorithm == policy.SlidingLog && l.Requests > policy.MaxSlidingLogRequests:
-		return fmt.Errorf("%w: %d requests are more than the %d that a SlidingLog can store",
-			ErrInvalidHit, l.Requests, policy.MaxSlidingLogRequests)
-	}
-	return nil
-}
+// maxWindow is above the longest duration that GEP-2257 can write, 45.7 years.
+// Twice that from now is still an exact number of microseconds in Lua.
+const maxWindow = 50 * 365 * 24 * time.Hour
+
+// maxCount bounds Count: sums of so many costs are still exact in Lua.
+const maxCount = policy.MaxInteger

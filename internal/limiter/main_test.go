@@ -37,9 +37,12 @@ func (c *clock) set(sinceEpoch time.Duration) { c.micros = epoch + sinceEpoch.Mi
 
 // simulated returns a store of each kind that read the given clock.
 func simulated(t testing.TB, c *clock) map[string]Store {
-	r := NewRedis(testredis.Shared(t).Client(t), Hooks{})
-	r.now = func() int64 { return c.micros }
-	return map[string]Store{"Memory": NewMemory(c.time), "Redis": r}
+	return map[string]Store{"Memory": NewMemory(c.time), "Redis": simulatedRedis(t, c, Hooks{})}
+}
+
+func simulatedRedis(t testing.TB, c *clock, hooks Hooks) *Redis {
+	client := testredis.Shared(t).Client(t)
+	return NewRedis(client, RedisOptions{Hooks: hooks, Now: func() int64 { return c.micros }})
 }
 
 // onBothStores runs a test on simulated stores, with the clock at the epoch.
@@ -68,27 +71,51 @@ func limitOf(a policy.Algorithm, requests int64, window time.Duration) Limit {
 	return Limit{Algorithm: a, Requests: requests, Window: window, Burst: max(1, requests)}
 }
 
+// rule prepares a limit of a test, which is valid.
+func rule(l Limit) *Rule {
+	r, err := NewRule(l)
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
 // keyOf is the key of a counter that no other test has.
 func keyOf(t testing.TB, l Limit) string {
-	return CounterKey(KeyBase(testredis.Prefix(t), "shop", "orders", "per-client", l), "1:a")
+	return CounterKey(KeyBase(testredis.Prefix(t), "shop", "orders", "per-client", rule(l)), "1:a")
 }
 
-func take(t testing.TB, s Store, hits ...Hit) []Result {
+func ask(ctx context.Context, s Store, op Op, hits []Hit) ([]Result, error) {
+	c := &Call{Op: op, Hits: hits}
+	err := s.Do(ctx, c)
+	return c.Results, err
+}
+
+func take(t fataler, s Store, hits ...Hit) []Result {
 	t.Helper()
-	results, err := s.Take(t.Context(), hits)
+	results, err := ask(t.Context(), s, Take, hits)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return results
 }
 
-func peek(t testing.TB, s Store, hits ...Hit) []Result {
+func peek(t fataler, s Store, hits ...Hit) []Result {
 	t.Helper()
-	results, err := s.Peek(t.Context(), hits)
+	results, err := ask(t.Context(), s, Peek, hits)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return results
+}
+
+// do carries out a call, which does not fail.
+func do(t fataler, s Store, c Call) Call {
+	t.Helper()
+	if err := s.Do(t.Context(), &c); err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func diff[T any](t testing.TB, what string, got, want T) {
@@ -98,7 +125,7 @@ func diff[T any](t testing.TB, what string, got, want T) {
 	}
 }
 
-func do(t testing.TB, client redis.Cmdable, args ...any) any {
+func command(t testing.TB, client redis.Cmdable, args ...any) any {
 	t.Helper()
 	type doer interface {
 		Do(ctx context.Context, args ...any) *redis.Cmd
@@ -108,4 +135,11 @@ func do(t testing.TB, client redis.Cmdable, args ...any) any {
 		t.Fatalf("%v: %v", args, err)
 	}
 	return reply
+}
+
+// fataler is a test, or a property's check.
+type fataler interface {
+	Helper()
+	Context() context.Context
+	Fatal(args ...any)
 }

@@ -19,6 +19,7 @@ type Memory struct {
 	mu       sync.Mutex
 	counters map[string]*counter
 	expiries expiries
+	tokens   tokens
 	// linger keeps counters longer than they are of use. Only tests, where the
 	// clock goes back, can tell the difference.
 	linger int64
@@ -32,9 +33,14 @@ type counter struct {
 	requests int64
 	// log is a SlidingLog's entries, the oldest first.
 	log []entry
+	// slots are Concurrency's, with the time at which each ends by itself.
+	slots map[string]int64
 	// resetAt is when the counter is of no use any more, in µs.
 	resetAt int64
 }
+
+// blank says whether the counter has never counted.
+func (c *counter) blank() bool { return c.resetAt == 0 }
 
 // minute is how far ahead of the clock a counter's state may be at least, in µs.
 const minute = int64(time.Minute / time.Microsecond)
@@ -53,43 +59,182 @@ func (c *counter) distrust(now, window int64) {
 
 // NewMemory returns an empty store that reads the time from now, under its lock.
 func NewMemory(now func() time.Time) *Memory {
-	return &Memory{now: now, counters: map[string]*counter{}}
+	return &Memory{now: now, counters: map[string]*counter{}, tokens: tokens{}}
 }
 
-// Take implements Store. It fails only with ErrInvalidHit.
-func (m *Memory) Take(_ context.Context, hits []Hit) ([]Result, error) {
-	return m.decide(hits, true)
-}
-
-// Peek implements Store. It fails only with ErrInvalidHit.
-func (m *Memory) Peek(_ context.Context, hits []Hit) ([]Result, error) {
-	return m.decide(hits, false)
-}
-
-func (m *Memory) decide(hits []Hit, take bool) ([]Result, error) {
-	decisions, err := prepare(hits)
-	if err != nil {
-		return nil, err
+// Do implements Store. It fails only with ErrInvalid.
+func (m *Memory) Do(_ context.Context, c *Call) error {
+	j := jobs.Get().(*job)
+	defer jobs.Put(j)
+	if err := j.prepare(c); err != nil {
+		return err
+	}
+	if len(j.hits) == 0 {
+		j.conclude(c)
+		return nil
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	now := m.now().UnixMicro()
-	m.sweep(now, 2*len(hits))
-	for i := range hits {
-		d := &decisions[i]
-		c := m.counter(hits[i].Key)
-		c.distrust(now, hits[i].Limit.Window.Microseconds())
-		d.state = d.load(c, now)
-		d.fits = d.algorithm.fits(d.state)
+	m.sweep(now, 2*len(j.hits))
+	for i := range j.hits {
+		d := &j.hits[i]
+		c := m.counter(d.key)
+		c.distrust(now, d.rule.limit.Window.Microseconds())
+		d.state = d.rule.load(c, now)
 	}
-	fits := fitting(hits, decisions)
-	for i := range hits {
-		if take && fits[hits[i].group()] && hits[i].Cost > 0 {
-			m.save(hits[i].Key, &decisions[i])
+	m.carryOut(j, now)
+	m.mu.Unlock()
+	j.conclude(c)
+	return nil
+}
+
+var jobs = sync.Pool{New: func() any { return new(job) }}
+
+func (m *Memory) carryOut(j *job, now int64) {
+	switch j.verb {
+	case verbTake:
+		m.decide(j, true)
+	case verbPeek:
+		m.decide(j, false)
+	case verbReserve:
+		m.reserve(j, now)
+	case verbCharge:
+		m.charge(j, now)
+	case verbRefund:
+		m.refund(j, now)
+	case verbSettle:
+		m.settle(j, now)
+	case verbRenew:
+		m.renew(j, now)
+	}
+}
+
+func (m *Memory) decide(j *job, taking bool) {
+	j.granted[enforced] = j.fitting(enforced, j.count)
+	j.granted[shadow] = j.fitting(shadow, j.granted[enforced])
+	for i := range j.hits {
+		d := &j.hits[i]
+		c, after := m.counter(d.key), d.state
+		if n := j.granted[d.group]; taking && n > 0 && !d.price.zero() {
+			after = d.rule.take(d.state, d.price, n)
+			m.put(c, d, after, d.price, n, j.token)
+		}
+		d.state.rest = d.rule.await(c, d.state, after, d.price)
+	}
+}
+
+// fitting is how many of n requests fit all hits of a group.
+func (j *job) fitting(group byte, n int64) int64 {
+	for i := range j.hits {
+		if d := &j.hits[i]; d.group == group && n > 0 {
+			n = d.rule.room(d.state, d.price, n)
 		}
 	}
-	return conclude(hits, decisions, take), nil
+	return n
 }
+
+func (m *Memory) reserve(j *job, now int64) {
+	key := j.tokenKey()
+	_, again := m.tokens.get(key, now)
+	m.decide(j, !again)
+	if j.granted[enforced] > 0 && !again {
+		prices := make([]price, len(j.hits))
+		for i := range j.hits {
+			prices[i] = j.hits[i].price
+		}
+		m.tokens.put(key, prices, now, m.lasting(j.ttl))
+	}
+}
+
+func (m *Memory) charge(j *job, now int64) {
+	if !m.once(j, now) {
+		return
+	}
+	j.granted[enforced] = 1
+	for i := range j.hits {
+		d := &j.hits[i]
+		m.spend(d, d.rule.within(d.state, d.price))
+	}
+}
+
+// spend takes a price that fits.
+func (m *Memory) spend(d *decision, p price) state {
+	after := d.state
+	if !p.zero() {
+		after = d.rule.take(d.state, p, 1)
+		m.put(m.counter(d.key), d, after, p, 1, "")
+	}
+	return after
+}
+
+func (m *Memory) refund(j *job, now int64) {
+	if !m.once(j, now) {
+		return
+	}
+	done := j.count
+	for i := range j.hits {
+		if d := &j.hits[i]; !d.price.zero() {
+			done = min(done, m.giveBack(d, d.price, j.count, j.token))
+		}
+	}
+	j.granted[enforced] = done
+}
+
+func (m *Memory) giveBack(d *decision, p price, n int64, token string) int64 {
+	c := m.counters[d.key]
+	if c == nil {
+		return 0
+	}
+	after, back := d.rule.giveBack(c, d.state, p, n, token)
+	d.state = after
+	return back
+}
+
+func (m *Memory) settle(j *job, now int64) {
+	estimates, known := m.tokens.get(j.tokenKey(), now)
+	if !known || len(estimates) != len(j.hits) {
+		return
+	}
+	m.tokens.forget(j.tokenKey())
+	j.granted[enforced] = 1
+	for i := range j.hits {
+		d := &j.hits[i]
+		if more := d.rule.minus(d.price, estimates[i]); more.whole >= 0 {
+			d.state = m.spend(d, d.rule.within(d.state, more))
+		} else {
+			m.giveBack(d, d.rule.minus(estimates[i], d.price), 1, j.token)
+		}
+	}
+}
+
+func (m *Memory) renew(j *job, now int64) {
+	j.granted[enforced] = 1
+	for i := range j.hits {
+		d := &j.hits[i]
+		slots, ok := d.rule.algorithm.(concurrency)
+		if ok && !slots.renew(m.counter(d.key), now, d.price, j.token) {
+			j.granted[enforced] = 0
+		}
+	}
+}
+
+// tokenKey is where a job's token is remembered: beside its first counter, so
+// that a Redis Cluster has both in one slot.
+func (j *job) tokenKey() string { return j.hits[0].key + ":" + j.token }
+
+// once says whether a job is to be carried out: it has no token, or a new one.
+func (m *Memory) once(j *job, now int64) bool {
+	if !j.remembered() {
+		return true
+	}
+	if _, again := m.tokens.get(j.tokenKey(), now); again {
+		return false
+	}
+	m.tokens.put(j.tokenKey(), nil, now, m.lasting(j.ttl))
+	return true
+}
+
+func (m *Memory) lasting(ttl time.Duration) int64 { return ttl.Microseconds() + m.linger }
 
 // counter returns a key's counter, or an empty one that is not stored.
 func (m *Memory) counter(key string) *counter {
@@ -99,13 +244,12 @@ func (m *Memory) counter(key string) *counter {
 	return &counter{key: key}
 }
 
-func (m *Memory) save(key string, d *decision) {
-	c := m.counter(key)
-	after := d.take(d.state)
-	d.save(c, after)
-	c.resetAt = d.resetAt(after) + m.linger
-	if _, stored := m.counters[key]; !stored {
-		m.counters[key] = c
+// put writes a counter after n times a price were taken.
+func (m *Memory) put(c *counter, d *decision, after state, p price, n int64, token string) {
+	d.rule.save(c, after, p, n, token)
+	c.resetAt = d.rule.resetAt(after) + m.linger
+	if _, stored := m.counters[c.key]; !stored {
+		m.counters[c.key] = c
 		heap.Push(&m.expiries, expiry{c.resetAt, c})
 	}
 }

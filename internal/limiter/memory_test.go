@@ -17,7 +17,7 @@ func TestMemoryDropsCountersThatAreFullAgain(t *testing.T) {
 			l := limitOf(a, 10, time.Second)
 			for i := range 10_000 {
 				c.micros += 10_000 // 100 keys a window
-				take(t, m, Hit{Limit: l, Key: fmt.Sprint(i), Cost: 1})
+				take(t, m, Hit{Rule: rule(l), Key: fmt.Sprint(i), Cost: 1})
 			}
 			// A SlidingWindow's counter lasts for two windows.
 			if n := len(m.counters); n > 250 || n != len(m.expiries) {
@@ -30,10 +30,10 @@ func TestMemoryDropsCountersThatAreFullAgain(t *testing.T) {
 func TestMemoryKeepsACounterInUse(t *testing.T) {
 	c := &clock{epoch}
 	m := NewMemory(c.time)
-	log := Hit{Limit: limitOf(policy.SlidingLog, 1000, time.Second), Key: "used", Cost: 1}
+	log := Hit{Rule: rule(limitOf(policy.SlidingLog, 1000, time.Second)), Key: "used", Cost: 1}
 	for i := range 5000 {
 		c.micros += 1000
-		take(t, m, log, Hit{Limit: log.Limit, Key: fmt.Sprint(i), Cost: 1})
+		take(t, m, log, Hit{Rule: log.Rule, Key: fmt.Sprint(i), Cost: 1})
 		if want := max(0, 999-int64(i)); peek(t, m, log)[0].Remaining != want {
 			t.Fatalf("after %d takes: %+v", i+1, peek(t, m, log)[0])
 		}
@@ -46,12 +46,12 @@ func TestMemoryKeepsACounterInUse(t *testing.T) {
 func TestMemorySweepsWithEachHit(t *testing.T) {
 	c := &clock{epoch}
 	m := NewMemory(c.time)
-	hit := Hit{Limit: limitOf(policy.SlidingWindow, 2, time.Hour), Key: "k", Cost: 1}
+	hit := Hit{Rule: rule(limitOf(policy.SlidingWindow, 2, time.Hour)), Key: "k", Cost: 1}
 	take(t, m, hit)
 	c.set(3 * time.Hour)
 	take(t, m)
 	requireCounters(t, m, 1) // a call without hits sweeps nothing
-	take(t, m, Hit{Limit: hit.Limit, Key: "other", Cost: 1})
+	take(t, m, Hit{Rule: hit.Rule, Key: "other", Cost: 1})
 	requireCounters(t, m, 1)
 }
 
@@ -66,7 +66,7 @@ func TestMemoryAdmitsConcurrentRequestsExactly(t *testing.T) {
 	m := NewMemory(time.Now)
 	var hits []Hit
 	for _, a := range algorithms {
-		hits = append(hits, Hit{Limit: limitOf(a, 100, 720*time.Hour), Key: string(a), Cost: 1})
+		hits = append(hits, Hit{Rule: rule(limitOf(a, 100, 720*time.Hour)), Key: string(a), Cost: 1})
 	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -74,7 +74,7 @@ func TestMemoryAdmitsConcurrentRequestsExactly(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 50 {
-				results, err := m.Take(t.Context(), hits)
+				results, err := ask(t.Context(), m, Take, hits)
 				if err != nil {
 					t.Error(err)
 				}

@@ -40,13 +40,13 @@ func TestFourProcessesAdmitWhatIsLeft(t *testing.T) {
 		t.Run(string(a), func(t *testing.T) {
 			l := limitOf(a, chapterLimit, chapterWindow)
 			key := keyOf(t, l)
-			s := NewRedis(server.Client(t), Hooks{})
-			take(t, s, Hit{Limit: l, Key: key, Cost: chapterUsed})
+			s := NewRedis(server.Client(t), RedisOptions{})
+			take(t, s, Hit{Rule: rule(l), Key: key, Cost: chapterUsed})
 
 			if n := openDoors(t, "take", server.Addr, key, a); n != chapterLimit-chapterUsed {
 				t.Fatalf("%d were admitted, want %d", n, chapterLimit-chapterUsed)
 			}
-			if r := peek(t, s, Hit{Limit: l, Key: key, Cost: 1})[0]; r.Allowed || r.Remaining != 0 {
+			if r := peek(t, s, Hit{Rule: rule(l), Key: key, Cost: 1})[0]; r.Allowed || r.Remaining != 0 {
 				t.Fatalf("afterwards: %+v", r)
 			}
 		})
@@ -126,10 +126,10 @@ func runChild(job string) int {
 	}
 	admit := func() (bool, error) { return readThenWrite(ctx, client, key) }
 	if how == "take" {
-		s := NewRedis(client, Hooks{})
-		hit := Hit{Limit: limitOf(policy.Algorithm(algorithm), chapterLimit, chapterWindow), Key: key, Cost: 1}
+		s := NewRedis(client, RedisOptions{})
+		hit := Hit{Rule: rule(limitOf(policy.Algorithm(algorithm), chapterLimit, chapterWindow)), Key: key, Cost: 1}
 		admit = func() (bool, error) {
-			results, err := s.Take(ctx, []Hit{hit})
+			results, err := ask(ctx, s, Take, []Hit{hit})
 			return err == nil && results[0].Allowed, err
 		}
 	}

@@ -2,7 +2,11 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -14,106 +18,221 @@ type Hooks struct {
 	// Corrupt is told the key of a counter that held something else than a
 	// counter's state. It has started anew.
 	Corrupt func(key string)
-	// NotGivenBack is told of units that were taken for a request that another
-	// limit then refused, when they could not be given back. It can happen on a
-	// Redis Cluster only, for hits whose keys have different tags.
-	NotGivenBack func(hits []Hit, err error)
+	// GivenBack is told of requests that were granted when their caller had left,
+	// and whose units were given back; err says that they could not be.
+	GivenBack func(requests int64, err error)
+}
+
+// RedisOptions are how a Redis counts.
+type RedisOptions struct {
+	Hooks Hooks
+	// Now, when it is set, is the time to count with, in µs since 1970, in place
+	// of Redis's clock: for tests and simulations.
+	Now func() int64
 }
 
 // Redis counts in Redis, by Redis's clock. It is safe for concurrent use.
 //
-// Each call of Take and Peek is one script call. On a Redis Cluster it is one
-// for each hash tag, see takeInTurn.
+// Concurrent calls are combined, see lane: those to one node, or on a Redis
+// Cluster those to one slot, are one script call. A call whose hits have
+// different tags is carried out in turn on a Cluster, see inTurn.
 //
 // Nothing is repeated when the outcome is unclear, whatever the client's
-// MaxRetries. The client should have ContextTimeoutEnabled, since without it a
-// context's deadline does not end the wait for an answer.
+// MaxRetries. A caller can leave at any time; what it is granted when it has
+// left is given back. The client should have ContextTimeoutEnabled, since without
+// it no deadline ends the wait for an answer.
 type Redis struct {
-	client  once
-	cluster bool
+	client  redis.UniversalClient
+	cluster *redis.ClusterClient // nil unless it is one
 	hooks   Hooks
-	// now replaces Redis's clock in tests.
-	now func() int64
+	given   func() int64
+	// ahead is how far Redis's clock is ahead of ours, in µs, about.
+	ahead atomic.Int64
+
+	only  *lane    // nil on a cluster
+	lanes sync.Map // of a cluster: *redis.Client → *lane
 }
 
 // NewRedis returns a store that uses the client, which stays the caller's to
 // close.
-func NewRedis(client redis.UniversalClient, hooks Hooks) *Redis {
-	_, cluster := client.(*redis.ClusterClient)
-	return &Redis{client: once{client}, cluster: cluster, hooks: hooks}
-}
-
-// Take implements Store.
-func (r *Redis) Take(ctx context.Context, hits []Hit) ([]Result, error) {
-	return r.decide(ctx, hits, verbTake)
-}
-
-// Peek implements Store.
-func (r *Redis) Peek(ctx context.Context, hits []Hit) ([]Result, error) {
-	return r.decide(ctx, hits, verbPeek)
-}
-
-// verb is what the script is to do.
-type verb string
-
-const (
-	verbTake   verb = "take"
-	verbPeek   verb = "peek"
-	verbReturn verb = "return"
-)
-
-func (r *Redis) decide(ctx context.Context, hits []Hit, v verb) ([]Result, error) {
-	decisions, err := prepare(hits)
-	if err != nil {
-		return nil, err
+func NewRedis(client redis.UniversalClient, o RedisOptions) *Redis {
+	r := &Redis{client: client, hooks: o.Hooks, given: o.Now}
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		r.cluster = cluster
+		return r
 	}
+	r.only = &lane{send: r.send, late: r.giveBackLate}
+	return r
+}
+
+// Do implements Store.
+func (r *Redis) Do(ctx context.Context, c *Call) error {
+	f := flights.Get().(*flight)
+	if err := f.prepare(c); err != nil {
+		flights.Put(f)
+		return err
+	}
+	f.setTimeout(c.Timeout)
+	mine, err := r.do(ctx, f)
+	if !mine {
+		return describe(c, err)
+	}
+	if err != nil {
+		err = describe(c, err)
+	} else {
+		f.conclude(c)
+	}
+	flights.Put(f)
+	return err
+}
+
+func describe(c *Call, err error) error {
+	return fmt.Errorf("ask Redis for %d counters: %w", len(c.Hits), err)
+}
+
+func (f *flight) setTimeout(timeout time.Duration) {
+	if timeout <= 0 {
+		timeout = DefaultTimeout
+	}
+	f.deadline = time.Now().Add(timeout)
+}
+
+func (r *Redis) do(ctx context.Context, f *flight) (mine bool, err error) {
 	switch {
-	case len(hits) == 0:
-	case r.cluster && !oneTag(hits):
-		err = r.takeInTurn(ctx, hits, decisions, v)
-	default:
-		err = r.run(ctx, hits, decisions, v)
+	case len(f.hits) == 0:
+		return true, nil
+	case r.cluster == nil:
+		return r.only.do(ctx, f)
+	case !f.oneTag():
+		return true, r.inTurn(ctx, f)
 	}
+	l, err := r.laneOf(ctx, f)
 	if err != nil {
-		return nil, err
+		return true, err
 	}
-	return conclude(hits, decisions, v == verbTake), nil
+	return l.do(ctx, f)
 }
 
-// run calls the script, and puts its answer into the decisions.
-func (r *Redis) run(ctx context.Context, hits []Hit, decisions []decision, v verb) error {
-	now := any("")
-	if r.now != nil {
-		now = r.now()
+// send carries out a batch in one script call.
+func (r *Redis) send(ctx context.Context, batch []*flight) {
+	e := evaluations.Get().(*evaluation)
+	err := r.evaluate(ctx, r.client, e, batch)
+	for _, f := range batch {
+		f.err = err
 	}
-	keys := make([]string, len(hits))
-	args := append(make([]any, 0, 2+9*len(hits)), now, string(v))
-	for i := range hits {
-		keys[i] = hits[i].Key
-		args = append(args, decisions[i].arguments(hits[i].group())...)
-	}
-	reply, err := takeScript.Run(ctx, r.client, keys, args...).Int64Slice()
-	if err != nil {
-		return fmt.Errorf("%s %d counters in Redis: %w", v, len(hits), err)
-	}
-	return r.read(reply, hits, decisions)
+	evaluations.Put(e)
 }
 
-// replySize is the integers of a reply for each hit.
-const replySize = 5
+var evaluations = sync.Pool{New: func() any {
+	return &evaluation{last: map[string]int{}, rules: map[*Rule]uint16{}}
+}}
 
-func (r *Redis) read(reply []int64, hits []Hit, decisions []decision) error {
-	if len(reply) != 1+replySize*len(hits) {
-		return fmt.Errorf("read the script's reply: %d integers for %d counters", len(reply), len(hits))
+// processor is a client, or a node's.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// evaluate carries out jobs in one script call. It repeats the call only when
+// the server says that it did nothing: that it does not know the script, or that
+// the windows of a calendar that we sent are not those of its time.
+func (r *Redis) evaluate(ctx context.Context, to processor, e *evaluation, batch []*flight) error {
+	var outside errClock
+	err := r.try(ctx, to, e, batch)
+	if errors.As(err, &outside) {
+		r.noteTime(outside.now)
+		err = r.try(ctx, to, e, batch)
 	}
-	now, rest := reply[0], reply[1:]
-	for i := range hits {
-		part := rest[i*replySize:]
-		if part[1] == 1 && r.hooks.Corrupt != nil {
-			r.hooks.Corrupt(hits[i].Key)
+	return err
+}
+
+func (r *Redis) try(ctx context.Context, to processor, e *evaluation, batch []*flight) error {
+	e.build(batch, r.clock(), r.givenTime())
+	cmd := evalSHA(ctx, e)
+	err := to.Process(ctx, cmd)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = eval(ctx, e)
+		err = to.Process(ctx, cmd)
+	}
+	if err != nil {
+		return err
+	}
+	return r.read(e, cmd)
+}
+
+func (r *Redis) read(e *evaluation, cmd once) error {
+	reply, err := cmd.Text()
+	if err != nil {
+		return err
+	}
+	now, err := e.read(reply, r.hooks.Corrupt)
+	if err == nil {
+		r.noteTime(now)
+	}
+	return err
+}
+
+func (r *Redis) givenTime() any {
+	if r.given == nil {
+		return ""
+	}
+	return r.given()
+}
+
+// clock is about what Redis's clock says, in µs. Only the windows of calendars
+// are chosen by it, and Redis checks them.
+func (r *Redis) clock() int64 {
+	if r.given != nil {
+		return r.given()
+	}
+	return time.Now().UnixMicro() + r.ahead.Load()
+}
+
+func (r *Redis) noteTime(now int64) { r.ahead.Store(now - time.Now().UnixMicro()) }
+
+// giveBackTimeout bounds a give-back, which does not end with the context of
+// the request that it belongs to.
+const giveBackTimeout = 100 * time.Millisecond
+
+// giveBackLate gives back what a job took whose caller has left. It is tried once: a second try could give back what the first one
+// did.
+func (r *Redis) giveBackLate(f *flight) {
+	granted := min(max(0, f.granted[enforced]-f.before), f.count)
+	taken := f.err == nil && granted > 0 && (f.verb == verbTake || f.verb == verbReserve)
+	if !taken {
+		flights.Put(f)
+		return
+	}
+	go func() {
+		err := r.giveBack(f, granted)
+		if r.hooks.GivenBack != nil {
+			r.hooks.GivenBack(granted, err)
 		}
-		decisions[i].fits = part[0] == 1
-		decisions[i].state = state{now: now, at: part[2], used: part[3], rest: part[4]}
+	}()
+}
+
+// giveBack undoes what n of a job's requests took, and lets go of the flight.
+func (r *Redis) giveBack(f *flight, n int64) error {
+	f.undo(n)
+	f.deadline = time.Now().Add(giveBackTimeout)
+	mine, err := r.do(context.Background(), f)
+	if mine {
+		flights.Put(f)
 	}
-	return nil
+	return err
+}
+
+// undo turns a job into the one that gives back what n of its requests took.
+func (j *job) undo(n int64) {
+	if j.verb == verbReserve {
+		// What was reserved is settled as nothing.
+		j.verb = verbSettle
+		for i := range j.hits {
+			j.hits[i].cost, j.hits[i].price = 0, price{}
+		}
+		return
+	}
+	j.verb, j.count, j.before = verbRefund, n, 0
+	if !j.holdsSlots() {
+		j.token = ""
+	}
 }

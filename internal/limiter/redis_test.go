@@ -18,40 +18,44 @@ import (
 func TestRedisByItsOwnTimeAgreesWithMemory(t *testing.T) {
 	client := testredis.Shared(t).Client(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		s := NewRedis(client, Hooks{Corrupt: func(key string) { rt.Errorf("%s is called corrupt", key) }})
+		s := NewRedis(client, RedisOptions{Hooks: Hooks{Corrupt: func(key string) { rt.Errorf("%s is called corrupt", key) }}})
 		c := &clock{}
 		m := NewMemory(c.time)
 		prefix := testredis.Prefix(t)
-		var limits []Limit
-		for i, a := range algorithms {
+		var rules []*Rule
+		for _, a := range algorithms {
 			window := time.Duration(rapid.IntRange(1, 20).Draw(rt, "window")) * time.Millisecond
-			limits = append(limits, limitOf(a, rapid.Int64Range(1, 8).Draw(rt, "requests"), window))
-			limits[i].Burst = rapid.Int64Range(1, 8).Draw(rt, "burst")
+			l := limitOf(a, rapid.Int64Range(1, 8).Draw(rt, "requests"), window)
+			l.Burst = rapid.Int64Range(1, 8).Draw(rt, "burst")
+			rules = append(rules, rule(l))
 		}
 		for range 30 {
-			hits := make([]Hit, len(limits))
-			for i, l := range limits {
-				hits[i] = Hit{Limit: l, Key: CounterKey(KeyBase(prefix, "n", "p", "l", l), "1:a"),
-					Cost: rapid.Int64Range(0, 3).Draw(rt, "cost"), Shadow: rapid.Bool().Draw(rt, "shadow")}
+			call := Call{Timeout: time.Minute}
+			for _, r := range rules {
+				call.Hits = append(call.Hits, Hit{Rule: r, Key: CounterKey(KeyBase(prefix, "n", "p", "l", r), "1:a"),
+					Cost: rapid.Int64Range(0, 3).Draw(rt, "cost"), Shadow: rapid.Bool().Draw(rt, "shadow")})
 			}
 			before := time.Now().UnixMicro()
-			decisions, err := prepare(hits)
-			if err != nil {
+			f := flights.Get().(*flight)
+			if err := f.prepare(&call); err != nil {
 				rt.Fatal(err)
 			}
-			if err := s.run(rt.Context(), hits, decisions, verbTake); err != nil {
+			f.setTimeout(call.Timeout)
+			if _, err := s.do(rt.Context(), f); err != nil {
 				rt.Fatal(err)
 			}
-			c.micros = decisions[0].state.now
+			f.conclude(&call)
+			c.micros = f.hits[0].state.now
 			if c.micros < before || c.micros > time.Now().UnixMicro() {
 				rt.Fatalf("the script's time is %d, ours %d", c.micros, before)
 			}
-			want, err := m.Take(rt.Context(), hits)
-			if err != nil {
+			reference := call
+			reference.Results = nil
+			if err := m.Do(rt.Context(), &reference); err != nil {
 				rt.Fatal(err)
 			}
-			if d := cmp.Diff(want, conclude(hits, decisions, true)); d != "" {
-				rt.Fatalf("take of %+v (-memory +redis):\n%s", hits, d)
+			if d := cmp.Diff(reference.Results, call.Results); d != "" {
+				rt.Fatalf("take of %+v (-memory +redis):\n%s", call.Hits, d)
 			}
 		}
 	})
@@ -66,7 +70,7 @@ func TestScriptsCanBeLoadedAheadOfTheirUse(t *testing.T) {
 	}
 	for _, a := range algorithms {
 		l := limitOf(a, 1, time.Second)
-		take(t, NewRedis(client, Hooks{}), Hit{Limit: l, Key: keyOf(t, l), Cost: 1})
+		take(t, NewRedis(client, RedisOptions{}), Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1})
 	}
 	stats, err := client.Info(t.Context(), "commandstats").Result()
 	if err != nil || strings.Contains(stats, "cmdstat_eval:") {
@@ -74,14 +78,27 @@ func TestScriptsCanBeLoadedAheadOfTheirUse(t *testing.T) {
 	}
 }
 
-func TestUnexpectedReplyIsAnError(t *testing.T) {
-	s := &Redis{}
-	hit := Hit{Limit: limitOf(algorithms[0], 1, time.Second), Cost: 1}
-	for _, reply := range [][]int64{nil, {1}, {1, 1, 0, 0, 0}, {1, 1, 0, 0, 0, 0, 0}} {
-		if err := s.read(reply, []Hit{hit}, make([]decision, 1)); err == nil {
-			t.Errorf("%v is taken for an answer", reply)
-		}
+// Whatever a server answers, it is read without a panic; and what does not have
+// the size that the calls need is an error.
+func FuzzReply(f *testing.F) {
+	for _, size := range []int{0, 6, 7, 8, 42, 43, 44, 1000} {
+		f.Add(strings.Repeat("\x01", size))
 	}
+	f.Fuzz(func(t *testing.T, reply string) {
+		l := limitOf(algorithms[0], 1, time.Second)
+		call := &Call{Hits: []Hit{{Rule: rule(l), Key: "k", Cost: 1}}}
+		f := &flight{}
+		if err := f.prepare(call); err != nil {
+			t.Fatal(err)
+		}
+		e := &evaluation{last: map[string]int{}, rules: map[*Rule]uint16{}}
+		e.build([]*flight{f}, 0, "")
+		_, err := e.read(reply, nil)
+		if (err == nil) != (len(reply) == 7+14+22) {
+			t.Fatalf("%d bytes: %v", len(reply), err)
+		}
+		f.conclude(call)
+	})
 }
 
 func TestUnreachableRedisIsAnErrorThatSaysSo(t *testing.T) {
@@ -89,10 +106,10 @@ func TestUnreachableRedisIsAnErrorThatSaysSo(t *testing.T) {
 	s, _ := live(t, server)
 	server.Kill()
 	l := limitOf(algorithms[0], 1, time.Second)
-	_, err := s.Take(t.Context(), []Hit{{Limit: l, Key: "k", Cost: 1}})
-	if err == nil || errors.Is(err, ErrInvalidHit) || !strings.Contains(err.Error(), "take 1 counters in Redis") {
+	_, err := ask(t.Context(), s, Take, []Hit{{Rule: rule(l), Key: "k", Cost: 1}})
+	if err == nil || errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "ask Redis for 1 counters") {
 		t.Fatalf("%v", err)
 	}
 	server.Restart(t)
-	take(t, s, Hit{Limit: l, Key: "k", Cost: 1})
+	take(t, s, Hit{Rule: rule(l), Key: "k", Cost: 1})
 }

@@ -12,9 +12,7 @@ import "math"
 // millions of domains" (2017), who found 0.003 % of requests decided wrongly.
 type slidingWindow struct{ quota }
 
-func (w slidingWindow) arguments(group int) []any {
-	return w.quota.arguments("w", group)
-}
+func (w slidingWindow) code() byte { return 'w' }
 
 func (w slidingWindow) load(c *counter, now int64) state {
 	s := c.state
@@ -29,13 +27,10 @@ func (w slidingWindow) load(c *counter, now int64) state {
 	return s
 }
 
-func (w slidingWindow) save(c *counter, after state) { c.state = after }
+func (w slidingWindow) room(s state, p price, n int64) int64 { return w.fit(w.used(s), p, n) }
 
-func (w slidingWindow) fits(s state) bool { return w.admits(w.used(s)) }
-
-func (w slidingWindow) take(s state) state {
-	s.used += w.cost
-	return s
+func (w slidingWindow) within(s state, p price) price {
+	return price{whole: min(p.whole, w.left(w.used(s)))}
 }
 
 func (w slidingWindow) used(s state) int64 {
@@ -53,14 +48,14 @@ func (w slidingWindow) weight(previous, elapsed int64) int64 {
 func (w slidingWindow) remaining(s state) int64 { return w.left(w.used(s)) }
 
 // retryAt finds the first microsecond at which the hit fits by asking the
-// arithmetic of fits itself, so that no rounding comes between the two.
-func (w slidingWindow) retryAt(s state) int64 {
-	if s.used > w.limit-w.cost {
+// arithmetic of room itself, so that no rounding comes between the two.
+func (w slidingWindow) retryAt(s state, p price) int64 {
+	if s.used > w.limit-p.whole {
 		// Not in this window. In the next, its units are the previous ones.
 		s.at, s.used, s.rest = s.at+w.window, 0, s.used
 	}
 	return s.at + first(w.window, func(elapsed int64) bool {
-		return w.weight(s.rest, elapsed)+s.used <= w.limit-w.cost
+		return w.weight(s.rest, elapsed)+s.used <= w.limit-p.whole
 	})
 }
 

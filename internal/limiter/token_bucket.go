@@ -23,49 +23,60 @@ type tokenBucket struct {
 	window   int64
 	// num/den µs is the time of one unit: window/requests in lowest terms.
 	num, den uint64
-	cost     span
-	burst    span
+	capacity int64
+	burst    price
 }
 
-// span is micros + frac/den µs, with frac below the bucket's den.
-type span struct{ micros, frac int64 }
-
-func (a span) exceeds(b span) bool {
-	return a.micros > b.micros || a.micros == b.micros && a.frac > b.frac
+func (p price) exceeds(q price) bool {
+	return p.whole > q.whole || p.whole == q.whole && p.part > q.part
 }
 
-func newTokenBucket(l Limit, window, cost int64) tokenBucket {
+func newTokenBucket(l Limit, window int64) *tokenBucket {
 	requests := max(l.Requests, 1)
 	divisor := gcd(window, requests)
-	b := tokenBucket{
+	b := &tokenBucket{
 		requests: requests,
 		window:   window,
 		num:      uint64(window / divisor),
 		den:      uint64(requests / divisor),
 	}
-	capacity := min(l.Burst, b.units(span{micros: maxLead}))
-	if l.Requests == 0 {
-		capacity = 0
+	if l.Requests > 0 {
+		b.capacity = min(l.Burst, b.units(price{whole: maxLead}))
 	}
-	b.burst = b.span(capacity)
-	b.cost = span{micros: unpayable}
-	if 0 < capacity && cost <= capacity {
-		b.cost = b.span(cost)
-	}
+	b.burst = b.span(b.capacity)
 	return b
 }
 
+func (b *tokenBucket) code() byte { return 't' }
+
+func (b *tokenBucket) appendTo(to []byte, _ int64) []byte {
+	for _, n := range []int64{b.burst.whole, b.burst.part, int64(b.den), b.requests} {
+		to = appendInteger(to, n)
+	}
+	return to
+}
+
+func (b *tokenBucket) price(cost int64) price {
+	if b.capacity == 0 || cost > b.capacity {
+		return price{whole: unpayable}
+	}
+	return b.span(cost)
+}
+
+// together keeps the sum of so many numerators below 2^53.
+func (b *tokenBucket) together() int64 { return max(1, policy.MaxInteger/int64(b.den)) }
+
 // span is the time of so many units, at most those of maxLead.
-func (b tokenBucket) span(units int64) span {
+func (b *tokenBucket) span(units int64) price {
 	hi, lo := bits.Mul64(uint64(units), b.num)
-	micros, frac := bits.Div64(hi, lo, b.den)
-	return span{int64(micros), int64(frac)}
+	whole, part := bits.Div64(hi, lo, b.den)
+	return price{int64(whole), int64(part)}
 }
 
 // units is the whole units that a span pays for, at most 2^53-1.
-func (b tokenBucket) units(s span) int64 {
-	hi, lo := bits.Mul64(uint64(s.micros), b.den)
-	lo, carry := bits.Add64(lo, uint64(s.frac), 0)
+func (b *tokenBucket) units(p price) int64 {
+	hi, lo := bits.Mul64(uint64(p.whole), b.den)
+	lo, carry := bits.Add64(lo, uint64(p.part), 0)
 	hi += carry
 	if hi >= b.num {
 		return policy.MaxInteger
@@ -74,30 +85,30 @@ func (b tokenBucket) units(s span) int64 {
 	return int64(min(units, policy.MaxInteger))
 }
 
-// plus is a + c without overflowing where fractions near 2^53 are added.
-func (b tokenBucket) plus(a, c span) span {
-	if den := int64(b.den); a.frac >= den-c.frac {
-		return span{a.micros + c.micros + 1, a.frac - (den - c.frac)}
-	}
-	return span{a.micros + c.micros, a.frac + c.frac}
+// times is n spans. Their sum is at most 2^53 µs.
+func (b *tokenBucket) times(p price, n int64) price {
+	hi, lo := bits.Mul64(uint64(p.part), uint64(n))
+	whole, part := bits.Div64(hi, lo, b.den)
+	return price{p.whole*n + int64(whole), int64(part)}
 }
 
-// minus is a - c; its micros are negative when c is larger.
-func (b tokenBucket) minus(a, c span) span {
-	if a.frac < c.frac {
-		return span{a.micros - c.micros - 1, a.frac + (int64(b.den) - c.frac)}
+// plus is p + q without overflowing where numerators near 2^53 are added.
+func (b *tokenBucket) plus(p, q price) price {
+	if den := int64(b.den); p.part >= den-q.part {
+		return price{p.whole + q.whole + 1, p.part - (den - q.part)}
 	}
-	return span{a.micros - c.micros, a.frac - c.frac}
+	return price{p.whole + q.whole, p.part + q.part}
 }
 
-func (b tokenBucket) arguments(group int) []any {
-	return []any{
-		"t", group, b.window, b.cost.micros, b.cost.frac,
-		b.burst.micros, b.burst.frac, b.den, b.requests,
+// minus is p - q; its whole part is negative when q is larger.
+func (b *tokenBucket) minus(p, q price) price {
+	if p.part < q.part {
+		return price{p.whole - q.whole - 1, p.part + (int64(b.den) - q.part)}
 	}
+	return price{p.whole - q.whole, p.part - q.part}
 }
 
-func (b tokenBucket) load(c *counter, now int64) state {
+func (b *tokenBucket) load(c *counter, now int64) state {
 	s := c.state
 	lead := leadOf(s)
 	if c.requests != b.requests {
@@ -106,55 +117,94 @@ func (b tokenBucket) load(c *counter, now int64) state {
 	if lead.exceeds(b.burst) {
 		lead = b.burst
 	}
-	if lead.micros -= max(0, now-s.at); lead.micros < 0 {
-		lead = span{}
+	if lead.whole -= max(0, now-s.at); lead.whole < 0 {
+		lead = price{}
 	}
-	return state{now: now, at: max(now, s.at), used: lead.micros, rest: lead.frac}
+	return state{now: now, at: max(now, s.at), used: lead.whole, rest: lead.part}
 }
 
 // rescale keeps the units that a lead stands for when the rate has changed: the
 // new numbers are taken to hold since the last take. It rounds down, which is
 // worth a microsecond, by the operations of the script.
-func (b tokenBucket) rescale(lead span, rate int64) span {
-	micros := math.Floor(float64(lead.micros) * float64(rate) / float64(b.requests))
-	return span{micros: int64(min(micros, unpayable))}
+func (b *tokenBucket) rescale(lead price, rate int64) price {
+	whole := math.Floor(float64(lead.whole) * float64(rate) / float64(b.requests))
+	return price{whole: int64(min(whole, unpayable))}
 }
 
-func (b tokenBucket) save(c *counter, after state) {
+func (b *tokenBucket) save(c *counter, after state, _ price, _ int64, _ string) {
 	c.state, c.requests = after, b.requests
 }
 
-func (b tokenBucket) payable() bool { return b.cost.micros != unpayable }
-
-func (b tokenBucket) fits(s state) bool {
-	return !b.plus(leadOf(s), b.cost).exceeds(b.burst)
+func (b *tokenBucket) giveBack(c *counter, s state, p price, n int64, token string) (state, int64) {
+	back := min(n, b.fits(price{}, leadOf(s), p, n))
+	rest := price{}
+	if back == n {
+		rest = b.minus(leadOf(s), b.times(p, n))
+	}
+	s.used, s.rest = rest.whole, rest.part
+	b.save(c, s, p, n, token)
+	return s, back
 }
 
-func (b tokenBucket) take(s state) state {
-	after := b.plus(leadOf(s), b.cost)
-	s.used, s.rest = after.micros, after.frac
+func (b *tokenBucket) await(_ *counter, before, _ state, _ price) int64 { return before.rest }
+
+func (b *tokenBucket) room(s state, p price, n int64) int64 {
+	return b.fits(leadOf(s), b.burst, p, n)
+}
+
+// fits is how many of n prices fit between two spans.
+func (b *tokenBucket) fits(from, to, p price, n int64) int64 {
+	if from.exceeds(to) || !p.payable() {
+		return 0
+	}
+	if p.zero() {
+		return n
+	}
+	gap := b.minus(to, from)
+	// The quotient of doubles is off by one at most.
+	share := func(p price) float64 { return float64(p.whole) + float64(p.part)/float64(b.den) }
+	m := int64(min(share(gap)/share(p), float64(n)))
+	for m > 0 && b.times(p, m).exceeds(gap) {
+		m--
+	}
+	for m < n && !b.times(p, m+1).exceeds(gap) {
+		m++
+	}
+	return m
+}
+
+func (b *tokenBucket) take(s state, p price, n int64) state {
+	after := b.plus(leadOf(s), b.times(p, n))
+	s.used, s.rest = after.whole, after.part
 	return s
 }
 
-func (b tokenBucket) remaining(s state) int64 {
+func (b *tokenBucket) within(s state, p price) price {
+	if gap := b.minus(b.burst, leadOf(s)); p.exceeds(gap) {
+		return gap
+	}
+	return p
+}
+
+func (b *tokenBucket) remaining(s state) int64 {
 	return b.units(b.minus(b.burst, leadOf(s)))
 }
 
-func (b tokenBucket) retryAt(s state) int64 {
-	return s.at + ceil(b.minus(b.plus(leadOf(s), b.cost), b.burst))
+func (b *tokenBucket) retryAt(s state, p price) int64 {
+	return s.at + ceil(b.minus(b.plus(leadOf(s), p), b.burst))
 }
 
-func (b tokenBucket) resetAt(s state) int64 { return s.at + ceil(leadOf(s)) }
+func (b *tokenBucket) resetAt(s state) int64 { return s.at + ceil(leadOf(s)) }
 
-func leadOf(s state) span { return span{s.used, s.rest} }
+func leadOf(s state) price { return price{s.used, s.rest} }
 
 // ceil is the span in whole microseconds, rounded up: the script's clock has no
 // finer ones.
-func ceil(s span) int64 {
-	if s.frac > 0 {
-		return s.micros + 1
+func ceil(p price) int64 {
+	if p.part > 0 {
+		return p.whole + 1
 	}
-	return s.micros
+	return p.whole
 }
 
 func gcd(a, b int64) int64 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/policy"
+	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
 // vector is a public test of another rate limiter, as facts: what was asked,
@@ -185,7 +186,7 @@ func runSequence(t *testing.T, v vector, s Store, c *clock) {
 		if keys[step.Key] == "" {
 			keys[step.Key] = keyOf(t, l)
 		}
-		hit := Hit{Limit: l, Key: keys[step.Key], Cost: step.Cost}
+		hit := Hit{Rule: rule(l), Key: keys[step.Key], Cost: step.Cost}
 		switch step.Op {
 		case "take":
 			for range max(1, step.Repeat) {
@@ -252,7 +253,7 @@ func runBatch(t *testing.T, v vector, s Store, _ *clock) {
 	var hits []Hit
 	for _, step := range v.Steps {
 		l := v.limit(t, step)
-		hits = append(hits, Hit{Limit: l, Key: keyOf(t, l), Cost: step.Cost})
+		hits = append(hits, Hit{Rule: rule(l), Key: keyOf(t, l), Cost: step.Cost})
 	}
 	for i, r := range take(t, s, hits...) {
 		checkStep(t, v, i, r)
@@ -260,14 +261,14 @@ func runBatch(t *testing.T, v vector, s Store, _ *clock) {
 }
 
 func runConfigChange(t *testing.T, v vector, s Store, _ *clock) {
-	prefix := keyOf(t, Limit{})
+	prefix := testredis.Prefix(t)
 	for i, step := range v.Steps {
 		changed := v
 		if step.Algorithm != "" {
 			changed.Algorithm = step.Algorithm
 		}
 		l := changed.limit(t, step)
-		hit := Hit{Limit: l, Key: CounterKey(KeyBase(prefix, "n", "p", "l", l), "1:a"), Cost: step.Cost}
+		hit := Hit{Rule: rule(l), Key: CounterKey(KeyBase(prefix, "n", "p", "l", rule(l)), "1:a"), Cost: step.Cost}
 		want := *step.Expect.Remaining
 		if step.Algorithm != "" && step.Limit == 10 {
 			// There a leaky bucket forgets when its limit changes, here it keeps
@@ -282,7 +283,7 @@ func runConfigChange(t *testing.T, v vector, s Store, _ *clock) {
 
 func runShortestWindow(t *testing.T, v vector, s Store, _ *clock) {
 	l := v.limit(t, v.Steps[0])
-	hit := Hit{Limit: l, Key: keyOf(t, l), Cost: 1}
+	hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1}
 	for i := range v.Steps[0].Repeat {
 		if r := take(t, s, hit)[0]; r.Allowed != (i == 0) || r.RetryAfter > time.Millisecond {
 			t.Fatalf("take %d: %+v", i, r)
@@ -295,14 +296,14 @@ func runIntervals(t *testing.T, v vector, _ Store, _ *clock) {
 	for i, step := range v.Steps {
 		input := numbers(step.Input.(map[string]any))
 		l := Limit{Algorithm: policy.TokenBucket, Requests: input.get("count"), Burst: 1, Window: windows[input["per"]]}
-		a, err := newAlgorithm(&Hit{Limit: l, Cost: 1})
+		r, err := NewRule(l)
 		if step.Expect.IntervalMS == nil {
-			if !errors.Is(err, ErrInvalidHit) {
-				t.Fatalf("step %d: %v, want ErrInvalidHit", i, err)
+			if !errors.Is(err, ErrInvalid) {
+				t.Fatalf("step %d: %v, want ErrInvalid", i, err)
 			}
 			continue
 		}
-		diff(t, "interval", a.(tokenBucket).cost.micros, *step.Expect.IntervalMS*1000)
+		diff(t, "interval", r.price(1).whole, *step.Expect.IntervalMS*1000)
 	}
 }
 
@@ -313,7 +314,7 @@ func runTiers(t *testing.T, v vector, s Store, c *clock) {
 	var hits []Hit
 	for _, requests := range []int64{15, 14} {
 		l := limitOf(policy.FixedWindow, requests, time.Hour)
-		hits = append(hits, Hit{Limit: l, Key: keyOf(t, l), Cost: 10}) // start_counts
+		hits = append(hits, Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 10}) // start_counts
 	}
 	cost := func(n int64) []Result {
 		hits[0].Cost, hits[1].Cost = n, n
@@ -351,7 +352,7 @@ func runByAttribute(t *testing.T, v vector, s Store, _ *clock) {
 			keys[value] = keyOf(t, l)
 		}
 		for range max(1, step.Repeat) {
-			checkStep(t, v, i, take(t, s, Hit{Limit: l, Key: keys[value], Cost: 1})[0])
+			checkStep(t, v, i, take(t, s, Hit{Rule: rule(l), Key: keys[value], Cost: 1})[0])
 		}
 	}
 }
@@ -363,7 +364,7 @@ func runZeroLimit(t *testing.T, v vector, s Store, _ *clock) {
 		diff(t, "results", len(take(t, s)), 0)
 	}
 	l := limitOf(policy.FixedWindow, 0, time.Minute)
-	checkStep(t, v, 2, take(t, s, Hit{Limit: l, Key: keyOf(t, l), Cost: 1})[0])
+	checkStep(t, v, 2, take(t, s, Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1})[0])
 }
 
 var calendarUnits = map[string]time.Duration{
@@ -382,7 +383,7 @@ func runTable(t *testing.T, v vector, s Store, c *clock) {
 			unit = step.Unit
 		}
 		l := limitOf(policy.FixedWindow, max(v.Params.get("limit"), step.Limit, 1), calendarUnits[unit])
-		hit := Hit{Limit: l, Key: keyOf(t, l), Cost: max(step.Cost, 1), Shadow: step.Shadow}
+		hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: max(step.Cost, 1), Shadow: step.Shadow}
 		switch step.Op {
 		case "observe":
 			checkObservation(t, s, hit, step)
@@ -405,11 +406,14 @@ func checkObservation(t *testing.T, s Store, hit Hit, step vectorStep) {
 		hit.Cost = step.CountAfter - before
 	}
 	earlier := hit
-	earlier.Cost, earlier.Limit.Requests = before, max(before, hit.Limit.Requests)
+	limit := hit.Rule.Limit()
+	wide := limit
+	wide.Requests = max(before, limit.Requests)
+	earlier.Rule, earlier.Cost = rule(wide), before
 	take(t, s, earlier)
 	r := take(t, s, hit)[0]
 	// A shadow's refusal is told, and stands in nobody's way.
-	allowed := step.CountAfter <= hit.Limit.Requests
+	allowed := step.CountAfter <= limit.Requests
 	if r.Allowed != allowed || allowed && r.Remaining != *step.Expect.Remaining {
 		t.Fatalf("%+v for %+v, want %v", r, hit, allowed)
 	}
@@ -426,7 +430,7 @@ func checkWindow(t *testing.T, s Store, c *clock, hit Hit, want expectation) {
 	}
 	if want.WindowStartS != nil {
 		end := time.UnixMicro(c.micros).Add(left)
-		diff(t, "window's start", end.Add(-hit.Limit.Window).Unix(), *want.WindowStartS)
+		diff(t, "window's start", end.Add(-hit.Rule.Limit().Window).Unix(), *want.WindowStartS)
 	}
 	if want.TTLS != nil && left > time.Duration(*want.TTLS)*time.Second {
 		t.Fatalf("the counter stays for %v, want at most %d s", left, *want.TTLS)

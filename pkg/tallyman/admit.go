@@ -23,7 +23,7 @@ import (
 // CORS preflights are admitted without being counted, and so are probes of the
 // kubelet that come straight from Options.ProbeSources.
 func (l *Limiter) Admit(ctx context.Context, r Request) Decision {
-	d := l.decide(ctx, r, l.counters.Take)
+	d := l.decide(ctx, r, limiter.Take)
 	l.observer.Decided(d)
 	if !d.Allowed && l.logger.Enabled(ctx, slog.LevelDebug) {
 		l.logger.Debug("Refused a request", "policy", d.Policy, "limit", d.Limit, "reason", d.Reason)
@@ -33,13 +33,10 @@ func (l *Limiter) Admit(ctx context.Context, r Request) Decision {
 
 // Peek answers as Admit would, and charges nothing.
 func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
-	return l.decide(ctx, r, l.counters.Peek)
+	return l.decide(ctx, r, limiter.Peek)
 }
 
-// asker is Take or Peek of a limiter.Store.
-type asker func(context.Context, []limiter.Hit) ([]limiter.Result, error)
-
-func (l *Limiter) decide(ctx context.Context, r Request, ask asker) Decision {
+func (l *Limiter) decide(ctx context.Context, r Request, op limiter.Op) Decision {
 	s := l.current.Load()
 	if len(s.policies) == 0 {
 		if !l.IsReady() {
@@ -51,14 +48,18 @@ func (l *Limiter) decide(ctx context.Context, r Request, ask asker) Decision {
 		return Decision{Allowed: true}
 	}
 	m := l.meet(s, r.matchable(l.trustedHops))
-	// A request that lacks a key is refused before the store is asked.
-	if len(m.hits) > 0 && !slices.ContainsFunc(m.limits, lacksKey) {
-		l.ask(ctx, m, ask)
+	// A request that lacks a key, or whose key is denied, is refused before the
+	// store is asked.
+	if len(m.hits) > 0 && !slices.ContainsFunc(m.limits, isDenied) {
+		l.ask(ctx, m, op)
 	}
 	return m.conclude()
 }
 
-func lacksKey(d LimitDecision) bool { return d.Reason == KeyMissing && d.refuses() }
+// isDenied says whether a limit refuses whatever the count is.
+func isDenied(d LimitDecision) bool {
+	return (d.Reason == KeyMissing || d.Reason == KeyDenied) && d.refuses()
+}
 
 // meeting is a request and the limits that it meets.
 type meeting struct {
@@ -95,12 +96,17 @@ func (m *meeting) add(r *rule, o match.Outcome, severalPolicies bool) {
 	if severalPolicies {
 		d.Title = r.qualified
 	}
-	if o.Verdict == match.Deny {
+	switch {
+	case o.Verdict == match.Deny && o.Override != match.NoOverride:
+		d.Reason = KeyDenied
+	case o.Verdict == match.Deny:
 		d.Reason = KeyMissing
-	} else {
+	default:
 		d.Allowed = true // unless the store, or the want of it, says otherwise
+		limit := r.of(o)
+		d.Requests, d.Capacity = limit.Limit().Requests, limit.Capacity()
 		m.hits = append(m.hits, limiter.Hit{
-			Limit: r.limit, Key: limiter.CounterKey(r.keyBase, o.Key), Cost: o.Cost, Shadow: d.Shadow,
+			Rule: limit, Key: limiter.CounterKey(r.keyBase, o.Key), Cost: o.Cost, Shadow: d.Shadow,
 		})
 		m.places = append(m.places, len(m.limits))
 		if m.timeout == 0 || r.policy.timeout < m.timeout {
@@ -112,18 +118,17 @@ func (m *meeting) add(r *rule, o match.Outcome, severalPolicies bool) {
 }
 
 // ask has the store decide the hits, all in one call.
-func (l *Limiter) ask(ctx context.Context, m *meeting, ask asker) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.timeout)
-	defer cancel()
+func (l *Limiter) ask(ctx context.Context, m *meeting, op limiter.Op) {
+	call := limiter.Call{Op: op, Hits: m.hits, Timeout: m.timeout}
 	began := time.Now()
-	results, err := ask(ctx, m.hits)
+	err := l.counters.Do(context.WithoutCancel(ctx), &call)
 	l.observer.StoreCalled(time.Since(began), err)
 	l.noteStore(err)
 	if err != nil {
 		m.fail()
 		return
 	}
-	for i, result := range results {
+	for i, result := range call.Results {
 		m.limits[m.places[i]].answer(result)
 	}
 }

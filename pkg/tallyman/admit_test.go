@@ -16,22 +16,19 @@ import (
 // script is a store that records what it is asked, and answers as it is told.
 type script struct {
 	calls  [][]limiter.Hit
-	within []time.Duration // the deadlines of the calls
+	within []time.Duration // the timeouts of the calls
 	answer func([]limiter.Hit) ([]limiter.Result, error)
 }
 
-func (s *script) Take(ctx context.Context, hits []limiter.Hit) ([]limiter.Result, error) {
-	s.calls = append(s.calls, hits)
-	deadline, _ := ctx.Deadline()
-	s.within = append(s.within, time.Until(deadline))
+func (s *script) Do(ctx context.Context, c *limiter.Call) error {
+	s.calls = append(s.calls, c.Hits)
+	s.within = append(s.within, c.Timeout)
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return err
 	}
-	return s.answer(hits)
-}
-
-func (s *script) Peek(ctx context.Context, hits []limiter.Hit) ([]limiter.Result, error) {
-	return s.Take(ctx, hits)
+	var err error
+	c.Results, err = s.answer(c.Hits)
+	return err
 }
 
 func admitAll(hits []limiter.Hit) ([]limiter.Result, error) {
@@ -79,8 +76,8 @@ func TestAdmitAsksForAllPoliciesInOneCall(t *testing.T) {
 	if !d.Allowed || len(s.calls) != 1 || len(s.calls[0]) != 3 {
 		t.Fatalf("allowed is %v after calls %v, want one call with 3 hits", d.Allowed, s.calls)
 	}
-	if s.within[0] > 300*time.Millisecond || s.within[0] < 100*time.Millisecond {
-		t.Errorf("the deadline is in %v, want the smallest storeTimeout of the policies met, 300ms", s.within[0])
+	if s.within[0] != 300*time.Millisecond {
+		t.Errorf("the timeout is %v, want the smallest storeTimeout of the policies met, 300ms", s.within[0])
 	}
 	var titles []string
 	for _, limit := range d.Limits {

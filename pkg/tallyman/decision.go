@@ -19,6 +19,8 @@ const (
 	// KeyMissing means that the request lacks an attribute of the limit's key
 	// and the limit says onMissingKey: Deny.
 	KeyMissing Reason = "KeyMissing"
+	// KeyDenied means that an override of the limit denies the request's key.
+	KeyDenied Reason = "KeyDenied"
 	// StoreUnavailable means that the store did not answer in time, so that
 	// the limits' failurePolicy decided.
 	StoreUnavailable Reason = "StoreUnavailable"

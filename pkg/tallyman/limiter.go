@@ -65,10 +65,14 @@ func New(ctx context.Context, o Options) (*Limiter, error) {
 		return nil, err
 	}
 	l.client = client
-	l.counters = limiter.NewRedis(client, limiter.Hooks{
-		Corrupt:      func(string) { o.Observer.CounterCorrupt() },
-		NotGivenBack: func([]limiter.Hit, error) { o.Observer.UnitsLost() },
-	})
+	l.counters = limiter.NewRedis(client, limiter.RedisOptions{Hooks: limiter.Hooks{
+		Corrupt: func(string) { o.Observer.CounterCorrupt() },
+		GivenBack: func(_ int64, err error) {
+			if err != nil {
+				o.Observer.UnitsLost()
+			}
+		},
+	}})
 	if o.PolicyFile == "" {
 		l.follow(ctx, store.New(client, o.Prefix), o)
 	}

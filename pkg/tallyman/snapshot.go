@@ -1,6 +1,7 @@
 package tallyman
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -34,9 +35,12 @@ type enforced struct {
 
 // rule is one limit of an enforced policy.
 type rule struct {
-	policy        *enforced
-	matcher       *match.Limit
-	limit         limiter.Limit
+	policy  *enforced
+	matcher *match.Limit
+	limit   *limiter.Rule
+	// overrides are the rules of the limit's overrides; nil for those that have
+	// no numbers.
+	overrides     []*limiter.Rule
 	keyBase       string
 	denyOnFailure bool
 	// template is the limit's decision without the answer, and qualified its
@@ -66,34 +70,50 @@ func compile(d policy.Definition, prefix string) (*enforced, error) {
 		rules: make([]rule, len(compiled.Limits)),
 	}
 	for i, matcher := range compiled.Limits {
-		e.rules[i] = e.rule(matcher, &d.Spec.Limits[i], prefix)
+		if e.rules[i], err = e.rule(matcher, &d.Spec.Limits[i], prefix); err != nil {
+			return nil, err
+		}
 	}
 	return e, nil
 }
 
-func (e *enforced) rule(matcher *match.Limit, l *policy.Limit, prefix string) rule {
+func (e *enforced) rule(matcher *match.Limit, l *policy.Limit, prefix string) (rule, error) {
 	d := &e.definition
-	capacity := *l.Requests
-	if l.Algorithm == policy.TokenBucket && l.Burst != nil && capacity > 0 {
-		capacity = *l.Burst
+	limit, err := limiter.PrepareLimit(l)
+	if err != nil {
+		return rule{}, fmt.Errorf("limit %s: %w", l.Name, err)
 	}
-	limit := limiter.Limit{
-		Algorithm: l.Algorithm, Requests: *l.Requests, Window: time.Duration(l.Window),
-		Burst: max(1, capacity), // a limit of 0 requests needs no bucket to refuse
+	overrides := make([]*limiter.Rule, len(l.Overrides))
+	for i := range l.Overrides {
+		if l.Overrides[i].Action != policy.OverrideLimit {
+			continue
+		}
+		if overrides[i], err = limiter.PrepareOverride(limit, &l.Overrides[i]); err != nil {
+			return rule{}, fmt.Errorf("limit %s: override %d: %w", l.Name, i, err)
+		}
 	}
 	return rule{
 		policy:        e,
 		matcher:       matcher,
 		limit:         limit,
+		overrides:     overrides,
 		keyBase:       limiter.KeyBase(prefix, d.Namespace, d.Name, l.Name, limit),
 		denyOnFailure: l.FailurePolicy == policy.FailureDeny,
 		qualified:     d.Name + "/" + l.Name,
 		template: LimitDecision{
 			Policy: d.Name, Limit: l.Name, Title: l.Name,
-			Requests: limit.Requests, Capacity: capacity, Window: limit.Window,
+			Requests: *l.Requests, Capacity: limit.Capacity(), Window: time.Duration(l.Window),
 			Shadow: d.Spec.Enforcement == policy.Shadow, Headers: e.response.Headers,
 		},
+	}, nil
+}
+
+// of is the limit for a request, with the numbers of an override if it has one.
+func (r *rule) of(o match.Outcome) *limiter.Rule {
+	if o.Override == match.NoOverride {
+		return r.limit
 	}
+	return r.overrides[o.Override]
 }
 
 // next is the snapshot that follows when a store says this. A policy that the

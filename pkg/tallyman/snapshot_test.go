@@ -33,7 +33,7 @@ const broken = `{"selector":{},"limits":[{"name":"all","requests":1,"window":"1h
 func TestSnapshotTakesOverAnEdit(t *testing.T) {
 	s := (&snapshot{}).next(published(t, definition(t, "orders", 1, perHour("1"))), nil, "p")
 	s = s.next(published(t, definition(t, "orders", 2, perHour("2"))), nil, "p")
-	if got := s.find("orders").rules[0].limit.Requests; got != 2 {
+	if got := s.find("orders").rules[0].limit.Limit().Requests; got != 2 {
 		t.Errorf("the limit is %d, want 2", got)
 	}
 }

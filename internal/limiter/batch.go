@@ -1,0 +1,223 @@
+package limiter
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// evaluation is one call of the script for a batch of jobs, in their order. Jobs
+// that ask the same of the same counters, with no other in between that touches
+// these, are one call to it: many like requests, granted in part.
+//
+// It is used again and again; by one goroutine at a time.
+type evaluation struct {
+	calls []scriptCall
+	// last is the call that touched a key last.
+	last  map[string]int
+	rules map[*Rule]uint16
+
+	args     []any
+	keys     int
+	ruleText []byte
+	callText []byte
+}
+
+// scriptCall is what one or more like jobs are to the script.
+type scriptCall struct {
+	jobs  []*flight
+	count int64
+}
+
+// Places of the command's arguments before the keys.
+const keysAt = 3
+
+func (e *evaluation) reset() {
+	clear(e.last)
+	clear(e.rules)
+	clear(e.args)
+	clear(e.calls)
+	e.calls, e.args, e.keys = e.calls[:0], e.args[:0], 0
+	e.ruleText, e.callText = e.ruleText[:0], e.callText[:0]
+}
+
+// build encodes the jobs. clock is about Redis's time in µs, given is the time
+// to count with, or nil for Redis's.
+func (e *evaluation) build(jobs []*flight, clock int64, given any) {
+	e.reset()
+	for _, f := range jobs {
+		e.add(f, len(jobs) == 1)
+	}
+	e.args = append(e.args, nil, nil, nil)
+	for i := range e.calls {
+		e.encode(&e.calls[i], clock)
+	}
+	e.args = append(e.args, given, e.ruleText, e.callText)
+}
+
+// add puts a job to the calls.
+func (e *evaluation) add(f *flight, alone bool) {
+	if !alone {
+		if at, like := e.find(f); like {
+			c := &e.calls[at]
+			f.before = c.count
+			c.jobs, c.count = append(c.jobs, f), c.count+f.count
+			return
+		}
+		for i := range f.hits {
+			e.last[f.hits[i].key] = len(e.calls)
+		}
+	}
+	n := len(e.calls)
+	if n < cap(e.calls) {
+		e.calls = e.calls[:n+1]
+	} else {
+		e.calls = append(e.calls, scriptCall{})
+	}
+	c := &e.calls[n]
+	c.jobs, c.count = append(c.jobs[:0], f), f.count
+}
+
+// find returns the call that a job can be part of.
+func (e *evaluation) find(f *flight) (int, bool) {
+	if f.verb != verbTake || f.token != "" || len(f.hits) == 0 {
+		return 0, false
+	}
+	at, touched := e.last[f.hits[0].key]
+	if !touched {
+		return 0, false
+	}
+	c := &e.calls[at]
+	model := c.jobs[0]
+	if model.verb != verbTake || model.token != "" || len(model.hits) != len(f.hits) {
+		return 0, false
+	}
+	for i := range f.hits {
+		a, b := &model.hits[i], &f.hits[i]
+		if a.rule != b.rule || a.key != b.key || a.cost != b.cost || a.group != b.group || e.last[a.key] != at ||
+			c.count > a.rule.together()-f.count {
+			return 0, false
+		}
+	}
+	return at, true
+}
+
+func (e *evaluation) encode(c *scriptCall, clock int64) {
+	f := c.jobs[0]
+	remembered := byte(0)
+	if f.remembered() {
+		remembered = 1
+	}
+	e.callText = append(e.callText, f.verb, byte(len(f.hits)))
+	e.callText = appendInteger(e.callText, c.count)
+	e.callText = appendInteger(e.callText, f.ttl.Milliseconds())
+	e.callText = append(e.callText, remembered, byte(len(f.token)))
+	e.callText = append(e.callText, f.token...)
+	for i := range f.hits {
+		d := &f.hits[i]
+		e.callText = binary.LittleEndian.AppendUint16(e.callText, e.rule(d.rule, clock))
+		e.callText = append(e.callText, d.group)
+		e.callText = appendInteger(e.callText, d.price.whole)
+		e.callText = appendInteger(e.callText, d.price.part)
+		e.key(d.key)
+	}
+	if remembered == 1 {
+		e.key(f.tokenKey())
+	}
+}
+
+func (e *evaluation) key(key string) {
+	e.args = append(e.args, key)
+	e.keys++
+}
+
+// rule returns a rule's number, from 1.
+func (e *evaluation) rule(r *Rule, clock int64) uint16 {
+	n, known := e.rules[r]
+	if !known {
+		n = uint16(len(e.rules) + 1)
+		e.rules[r] = n
+		e.ruleText = append(e.ruleText, r.code())
+		e.ruleText = appendInteger(e.ruleText, r.limit.Window.Microseconds())
+		e.ruleText = r.appendTo(e.ruleText, clock)
+	}
+	return n
+}
+
+func (e *evaluation) command(ctx context.Context, name, script string) once {
+	e.args[0], e.args[1], e.args[2] = name, script, e.keys
+	return once{redis.NewCmd(ctx, e.args...)}
+}
+
+// errReply means that the script's reply is not what it should be.
+var errReply = errors.New("the reply of the script is malformed")
+
+// The sizes of a reply's parts, in bytes.
+const (
+	integerSize = 7
+	callSize    = 2 * integerSize
+	hitSize     = 1 + 3*integerSize
+)
+
+// errClock carries Redis's time when the borders of a calendar did not reach it.
+type errClock struct{ now int64 }
+
+func (e errClock) Error() string {
+	return fmt.Sprintf("the windows sent do not hold the server's time, %d µs", e.now)
+}
+
+// read gives each job its part of a reply. It reads everything before it writes
+// anything.
+func (e *evaluation) read(reply string, corrupt func(key string)) (now int64, err error) {
+	size := integerSize
+	for i := range e.calls {
+		size += callSize + hitSize*len(e.calls[i].jobs[0].hits)
+	}
+	if len(reply) == integerSize && len(e.calls) > 0 {
+		return 0, errClock{readInteger(reply)}
+	}
+	if len(reply) != size {
+		return 0, fmt.Errorf("%w: %d bytes, not %d", errReply, len(reply), size)
+	}
+	now, reply = readInteger(reply), reply[integerSize:]
+	for i := range e.calls {
+		reply = e.calls[i].read(now, reply, corrupt)
+	}
+	return now, nil
+}
+
+func (c *scriptCall) read(now int64, reply string, corrupt func(key string)) string {
+	model := c.jobs[0]
+	model.granted = [...]int64{enforced: readInteger(reply), shadow: readInteger(reply[integerSize:])}
+	reply = reply[callSize:]
+	for i := range model.hits {
+		d := &model.hits[i]
+		if reply[0] == 1 && corrupt != nil {
+			corrupt(d.key)
+		}
+		d.state = state{
+			now:  now,
+			at:   readInteger(reply[1:]),
+			used: readInteger(reply[1+integerSize:]),
+			rest: readInteger(reply[1+2*integerSize:]),
+		}
+		reply = reply[hitSize:]
+	}
+	for _, f := range c.jobs[1:] {
+		f.granted = model.granted
+		for i := range f.hits {
+			f.hits[i].state = model.hits[i].state
+		}
+	}
+	return reply
+}
+
+// readInteger reads the seven bytes that the script writes for a number.
+func readInteger(s string) int64 {
+	_ = s[6]
+	return int64(s[0]) | int64(s[1])<<8 | int64(s[2])<<16 | int64(s[3])<<24 |
+		int64(s[4])<<32 | int64(s[5])<<40 | int64(s[6])<<48
+}

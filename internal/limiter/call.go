@@ -1,0 +1,225 @@
+package limiter
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
+)
+
+// verb is what the script is to do, as it numbers it.
+type verb = byte
+
+const (
+	verbTake verb = iota + 1
+	verbPeek
+	verbRefund
+	verbCharge
+	verbReserve
+	verbSettle
+	verbRenew
+)
+
+var verbs = [...]verb{
+	Take: verbTake, Peek: verbPeek, Refund: verbRefund, Charge: verbCharge,
+	Reserve: verbReserve, Settle: verbSettle, Renew: verbRenew,
+}
+
+// The groups of hits, as the script numbers them.
+const (
+	enforced = 1
+	shadow   = 2
+)
+
+// job is a call as the stores carry it out. It shares nothing with the call, so
+// that a caller can leave while its job is under way.
+type job struct {
+	verb  verb
+	count int64
+	token string
+	ttl   time.Duration
+	hits  []decision
+
+	// granted is how many requests each group got, of those that count in one
+	// step with this job, and before how many of them came before it.
+	granted [shadow + 1]int64
+	before  int64
+}
+
+// decision is one hit of a job.
+type decision struct {
+	rule  *Rule
+	key   string
+	group byte
+	cost  int64
+	price price
+	// state of the counter: before the call if the verb decides or charges,
+	// after it otherwise.
+	state state
+}
+
+// prepare fills in the job of a call.
+func (j *job) prepare(c *Call) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	j.verb, j.count, j.token, j.ttl = verbs[c.Op], c.count(), c.Token, c.TokenTTL
+	if j.ttl == 0 {
+		j.ttl = DefaultTokenTTL
+	}
+	j.granted, j.before, j.hits = [shadow + 1]int64{}, 0, j.hits[:0]
+	for i := range c.Hits {
+		h := &c.Hits[i]
+		d := decision{rule: h.Rule, key: h.Key, group: enforced, cost: h.Cost, price: h.Rule.price(h.Cost)}
+		if h.Shadow && j.decides() {
+			d.group = shadow
+		}
+		if !j.decides() {
+			d.price = j.priceOfThePast(h)
+		}
+		j.hits = append(j.hits, d)
+	}
+	for i := range j.hits {
+		j.count = min(j.count, j.hits[i].rule.together())
+	}
+	return nil
+}
+
+// priceOfThePast is the price of what has happened already: at most what the
+// counter holds, and nothing where it can hold nothing.
+func (j *job) priceOfThePast(h *Hit) price {
+	cost := h.Cost
+	if j.verb == verbCharge {
+		cost = product(cost, j.count)
+	}
+	if p := h.Rule.price(min(cost, h.Rule.Capacity())); p.payable() {
+		return p
+	}
+	return price{}
+}
+
+// remembered says whether the job's token is one that the store remembers, and
+// not the name of slots alone.
+func (j *job) remembered() bool {
+	switch j.verb {
+	case verbReserve, verbSettle:
+		return true
+	case verbRefund, verbCharge:
+		return j.token != ""
+	default:
+		return false
+	}
+}
+
+// decides says whether states are those before the call.
+func (j *job) decides() bool {
+	return j.verb == verbTake || j.verb == verbPeek || j.verb == verbReserve
+}
+
+// conclude writes the job's outcome into its call.
+func (j *job) conclude(c *Call) {
+	c.Results = c.Results[:0]
+	for i := range j.hits {
+		c.Results = append(c.Results, j.result(&j.hits[i]))
+	}
+	switch {
+	case len(j.hits) == 0:
+		c.Granted = c.count()
+	case j.decides():
+		c.Granted = min(max(0, j.granted[enforced]-j.before), j.count)
+	case j.verb == verbCharge && j.granted[enforced] > 0:
+		c.Granted = c.count()
+		for i := range j.hits {
+			d := &j.hits[i]
+			c.Granted = min(c.Granted, d.rule.room(d.state, d.rule.price(d.cost), c.count()))
+		}
+	default:
+		c.Granted = j.granted[enforced]
+	}
+}
+
+func (j *job) result(d *decision) Result {
+	s := d.state
+	switch {
+	case j.verb == verbCharge && j.granted[enforced] > 0:
+		s = d.rule.take(s, d.rule.within(s, d.price), 1)
+		return d.standing(s)
+	case !j.decides():
+		return d.standing(s)
+	}
+	mine := j.before + j.count
+	granted := j.granted[d.group]
+	after := s
+	if d.price.payable() {
+		after = d.rule.take(s, d.price, min(mine, granted))
+	}
+	allowed := granted >= mine || d.rule.room(after, d.price, 1) > 0
+	if j.verb != verbPeek {
+		s = after
+	}
+	r := d.standing(s)
+	switch {
+	case allowed:
+	case !d.price.payable():
+		r.Allowed, r.Reason = false, CostExceedsLimit
+	default:
+		r.Allowed, r.Reason = false, LimitExceeded
+		r.RetryAfter = micros(d.rule.retryAt(after, d.price) - s.now)
+	}
+	return r
+}
+
+// standing is what a state says of itself.
+func (d *decision) standing(s state) Result {
+	return Result{
+		Allowed:    true,
+		Remaining:  d.rule.remaining(s),
+		ResetAfter: micros(max(0, d.rule.resetAt(s)-s.now)),
+	}
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// The bounds of a call beyond those of its rules.
+const (
+	maxHits   = 255
+	maxToken  = 200
+	maxRules  = 1<<16 - 1
+	maxHeldBy = 24 * time.Hour
+)
+
+func (c *Call) validate() error {
+	switch {
+	case int(c.Op) >= len(verbs):
+		return fmt.Errorf("%w call: unknown op %d", ErrInvalid, c.Op)
+	case len(c.Hits) > maxHits:
+		return fmt.Errorf("%w call: %d hits are more than %d", ErrInvalid, len(c.Hits), maxHits)
+	case c.Count < 0 || c.Count > maxCount:
+		return fmt.Errorf("%w call: a count of %d is not in 0..2^53-1", ErrInvalid, c.Count)
+	case len(c.Token) > maxToken:
+		return fmt.Errorf("%w call: a token of %d bytes is longer than %d", ErrInvalid, len(c.Token), maxToken)
+	case c.TokenTTL < 0 || c.TokenTTL > maxHeldBy:
+		return fmt.Errorf("%w call: a token cannot count for %v", ErrInvalid, c.TokenTTL)
+	case c.Token == "" && (c.Op == Reserve || c.Op == Settle || c.Op == Renew):
+		return fmt.Errorf("%w call: it needs a token", ErrInvalid)
+	case c.Count > 1 && (c.Op == Reserve || c.Op == Settle || c.Op == Renew):
+		return fmt.Errorf("%w call: it is about one request, not %d", ErrInvalid, c.Count)
+	}
+	for i := range c.Hits {
+		h := &c.Hits[i]
+		if h.Cost < 0 {
+			return fmt.Errorf("%w hit: cost %d is negative", ErrInvalid, h.Cost)
+		}
+		if h.Rule.holdsSlots() && c.Token == "" && c.Op != Peek {
+			return fmt.Errorf("%w call: slots need a token to be held by", ErrInvalid)
+		}
+	}
+	return nil
+}
+
+func (r *Rule) holdsSlots() bool { return r.limit.Algorithm == policy.Concurrency }
+
+func (j *job) holdsSlots() bool {
+	return slices.ContainsFunc(j.hits, func(d decision) bool { return d.rule.holdsSlots() })
+}
