@@ -1,9 +1,13 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"net/url"
+	"runtime"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -22,13 +26,19 @@ type ConnectOptions struct {
 	// Username and Password override those of the URL when they are not empty.
 	Username string
 	Password string
+	// TLS refines the TLS of a rediss:// URL.
+	TLS TLSOptions
 }
 
 // Connect returns a client that connects on first use, so that a server that is
 // down is no error here. The caller closes it.
 //
 // The client honours the deadlines of contexts, and has up to pool_size
-// connections, 10 per CPU if not set, or 5 per CPU and node of a Redis Cluster.
+// connections to a server, or to each node of a Redis Cluster: 10 per CPU and at
+// most 40 if not set. Pipelines have pipeline_pool_size connections of their own,
+// 10 if not set. A server that is down is dialed two to ten times a second,
+// whatever the number of requests.
+//
 // It never repeats a command by itself, but for that of a Redis Cluster: there
 // MaxRedirects is the budget for redirects and repetitions. A command that must
 // not be repeated says so by NoRetry, as those of package limiter do.
@@ -57,12 +67,17 @@ func (o ConnectOptions) connectServer() (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := o.TLS.apply(options.TLSConfig); err != nil {
+		return nil, err
+	}
 	o.override(&options.Username, &options.Password)
 	options.ContextTimeoutEnabled = true
 	options.DisableIdentity = true
 	options.DialerRetries = dialerRetries
 	options.MaintNotificationsConfig = noMaintenance()
-	return redis.NewClient(options), nil
+	client := redis.NewClient(options)
+	client.AddHook(&redialer{failed: ignore})
+	return client, nil
 }
 
 func (o ConnectOptions) connectCluster() (redis.UniversalClient, error) {
@@ -73,12 +88,22 @@ func (o ConnectOptions) connectCluster() (redis.UniversalClient, error) {
 	if options.ReadOnly || options.RouteByLatency || options.RouteRandomly {
 		return nil, errReplicas
 	}
+	if err := o.TLS.apply(options.TLSConfig); err != nil {
+		return nil, err
+	}
 	o.override(&options.Username, &options.Password)
 	options.ContextTimeoutEnabled = true
 	options.DisableIdentity = true
 	options.DialerRetries = dialerRetries
 	options.MaintNotificationsConfig = noMaintenance()
-	return redis.NewClusterClient(options), nil
+	options.ClusterStateReloadInterval = clusterReload
+	client := redis.NewClusterClient(options)
+	client.OnNewNode(func(node *redis.Client) {
+		// A command that is not repeated does not make go-redis look where the
+		// slots of a master that is gone have gone to.
+		node.AddHook(&redialer{failed: client.ReloadState})
+	})
+	return client, nil
 }
 
 func (o ConnectOptions) connectSentinel() (redis.UniversalClient, error) {
@@ -92,12 +117,23 @@ func (o ConnectOptions) connectSentinel() (redis.UniversalClient, error) {
 	if options.ReplicaOnly || options.RouteByLatency || options.RouteRandomly {
 		return nil, errReplicas
 	}
+	if err := o.TLS.apply(options.TLSConfig); err != nil {
+		return nil, err
+	}
 	o.override(&options.Username, &options.Password)
 	options.ContextTimeoutEnabled = true
 	options.DisableIdentity = true
 	options.DialerRetries = dialerRetries
-	return redis.NewFailoverClient(options), nil
+	client := redis.NewFailoverClient(options)
+	client.AddHook(&redialer{failed: ignore})
+	return client, nil
 }
+
+func ignore(context.Context) {}
+
+// clusterReload is how old a client's view of a Redis Cluster gets. A master
+// that is stopped, and not closed, is noticed by nothing else.
+const clusterReload = 2 * time.Second
 
 var errReplicas = errors.New("the store's URL asks to read from replicas, which lag behind: " +
 	"remove read_only, replica_only, route_by_latency and route_randomly")
@@ -111,6 +147,7 @@ const dialerRetries = 1
 var defaults = map[string]string{
 	"client_name":   "tallyman",
 	"dial_timeout":  "2s",
+	"pool_size":     strconv.Itoa(min(10*runtime.GOMAXPROCS(0), 40)),
 	"read_timeout":  "3s",
 	"write_timeout": "3s",
 }

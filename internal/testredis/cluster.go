@@ -61,9 +61,9 @@ func StartReplicatedCluster(t testing.TB, masters int, args ...string) *Cluster 
 		awaitCluster(t, client, masters)
 		do(t, client, "CLUSTER", "REPLICATE", nodeID(t, c.Servers[i]))
 	}
-	for i, replica := range c.Replicas {
+	for _, replica := range c.Replicas {
 		awaitReplica(t, replica)
-		c.awaitKnown(t, nodeID(t, replica), nodeID(t, c.Servers[i]))
+		c.awaitKnown(t, replica)
 	}
 	return c
 }
@@ -105,16 +105,18 @@ func nodeID(t testing.TB, server *Server) string {
 	return id
 }
 
-// awaitKnown waits until every node knows whose replica a node is. A master that
-// is lost before has no successor.
-func (c *Cluster) awaitKnown(t testing.TB, replica, master string) {
+// awaitKnown waits until every node tells clients of a replica of its master.
+// That takes a first byte that was replicated, which nodes then gossip about.
+func (c *Cluster) awaitKnown(t testing.TB, replica *Server) {
 	t.Helper()
 	for _, server := range c.nodes() {
 		client := server.Client(t)
 		await(t, "all nodes know the replicas", startTimeout, func(ctx context.Context) bool {
-			for line := range strings.Lines(client.ClusterNodes(ctx).Val()) {
-				if strings.HasPrefix(line, replica) && strings.Contains(line, " "+master+" ") {
-					return true
+			for _, slots := range client.ClusterSlots(ctx).Val() {
+				for _, node := range slots.Nodes[1:] {
+					if node.Addr == replica.Addr {
+						return true
+					}
 				}
 			}
 			return false

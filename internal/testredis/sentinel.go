@@ -139,7 +139,10 @@ func (s *Sentinel) Failover(t testing.TB) *Server {
 	await(t, "a Sentinel begins a failover", failoverTimeout, func(ctx context.Context) bool {
 		return client.Failover(ctx, masterName).Err() == nil
 	})
-	return s.AwaitFailover(t, old)
+	master := s.AwaitFailover(t, old)
+	// It goes on to take writes, which will be lost, until it has been told.
+	AwaitRole(t, old, "slave")
+	return master
 }
 
 // AwaitFailover waits until the Sentinels agree that another server than old is
