@@ -44,13 +44,13 @@ func sharedCases(windows int) []sharedCase {
 	}
 }
 
-func (b *bench) share(ctx context.Context, sc sharedCase) error {
-	return b.inTurn(ctx, sc.name, 1, b.present(sc.contestants), func(c contestant) (map[string]float64, error) {
-		return b.shareOnce(ctx, c, sc)
-	})
+func (b *bench) sharedStep(sc sharedCase) step {
+	return step{sc.name, b.present(sc.contestants), func(ctx context.Context, c contestant) (map[string]float64, error) {
+		return b.share(ctx, c, sc)
+	}}
 }
 
-func (b *bench) shareOnce(ctx context.Context, c contestant, sc sharedCase) (map[string]float64, error) {
+func (b *bench) share(ctx context.Context, c contestant, sc sharedCase) (map[string]float64, error) {
 	if err := b.server.empty(ctx); err != nil {
 		return nil, err
 	}

@@ -40,32 +40,39 @@ func (b *bench) present(names []string) (cs []contestant) {
 	return cs
 }
 
-// inTurn takes samples of all contestants, repeat after repeat, each starting
-// with the next one.
-func (b *bench) inTurn(
-	ctx context.Context, name string, repeat int, cs []contestant, sample func(c contestant) (map[string]float64, error),
-) error {
-	for round := range repeat {
-		_, _ = fmt.Fprintf(b.progress, "%s %d/%d\n", name, round+1, repeat)
-		for i := range cs {
-			if err := ctx.Err(); err != nil {
-				return err
+// step is what is done with each contestant of a case in each round.
+type step struct {
+	name        string
+	contestants []contestant
+	sample      func(ctx context.Context, c contestant) (map[string]float64, error)
+}
+
+// rounds takes all steps, again and again, each time beginning with the next
+// contestant.
+func (b *bench) rounds(ctx context.Context, n int, steps []step) error {
+	for round := range n {
+		for _, s := range steps {
+			_, _ = fmt.Fprintf(b.progress, "%d/%d %s\n", round+1, n, s.name)
+			for i := range s.contestants {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				c := s.contestants[(round+i)%len(s.contestants)]
+				values, err := s.sample(ctx, c)
+				if err != nil {
+					return fmt.Errorf("measure %s in case %s: %w", c.name, s.name, err)
+				}
+				b.results.add(s.name, c.name, values)
 			}
-			c := cs[(round+i)%len(cs)]
-			values, err := sample(c)
-			if err != nil {
-				return fmt.Errorf("measure %s in case %s: %w", c.name, name, err)
-			}
-			b.results.add(name, c.name, values)
 		}
 	}
 	return nil
 }
 
-func (b *bench) load(ctx context.Context, lc loadCase) error {
+func (b *bench) loadStep(lc loadCase) step {
 	l := load{callers: lc.callers, order: lc.order(lc.keys), every: lc.every}
 	keys := keysFor(lc.keys)
-	return b.inTurn(ctx, lc.name, b.repeat, b.present(lc.contestants), func(c contestant) (values map[string]float64, err error) {
+	return step{lc.name, b.present(lc.contestants), func(ctx context.Context, c contestant) (values map[string]float64, err error) {
 		t := task{Addr: b.server.addr, Keys: keys, Limit: lc.limit, Limits: lc.limits}
 		err = onCores(lc.cores, func() error {
 			values, err = b.quietest(func() (map[string]float64, error) { return b.sample(ctx, c, t, l) })
@@ -75,7 +82,7 @@ func (b *bench) load(ctx context.Context, lc loadCase) error {
 			values[wrong] = values[asked] - values[admitted]
 		}
 		return values, err
-	})
+	}}
 }
 
 // quietest takes a sample again while others keep the machine busy, and returns

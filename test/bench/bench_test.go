@@ -81,21 +81,22 @@ func TestTargets(t *testing.T) {
 	r := results{}
 	r.add("load", "ours", map[string]float64{throughput: 400, allocs: 2})
 	r.add("load", "peer", map[string]float64{throughput: 100})
-	ours, peer, none := value{"load", "ours", throughput}, value{"load", "peer", throughput}, value{}
+	r.add("load2", "ours", map[string]float64{throughput: 200})
 	for name, tc := range map[string]struct {
 		target target
 		want   verdict
 	}{
-		"ratio holds":          {target{"", ours, peer, atLeast, 4}, passed},
-		"ratio does not hold":  {target{"", ours, peer, atLeast, 4.01}, failed},
-		"number holds":         {target{"", value{"load", "ours", allocs}, none, atMost, 2}, passed},
-		"number does not hold": {target{"", value{"load", "ours", allocs}, none, atMost, 1.9}, failed},
-		"ours has no result":   {target{"", value{"load", "ours", p99}, none, atMost, 1}, failed},
-		"peer has no result":   {target{"", ours, value{"load", "peer", p99}, atMost, 1}, failed},
-		"ours is not planned":  {target{"", value{"later", "ours", throughput}, none, atLeast, 1}, skipped},
-		"peer is not planned":  {target{"", ours, value{"later", "peer", throughput}, atLeast, 1}, skipped},
+		"ratio holds":          {target{"", "load", "ours", throughput, peer("peer"), atLeast, 4}, passed},
+		"ratio does not hold":  {target{"", "load", "ours", throughput, peer("peer"), atLeast, 4.01}, failed},
+		"number holds":         {target{"", "load", "ours", allocs, none, atMost, 2}, passed},
+		"number does not hold": {target{"", "load", "ours", allocs, none, atMost, 1.9}, failed},
+		"ours has no result":   {target{"", "load", "ours", p99, none, atMost, 1}, failed},
+		"peer has no result":   {target{"", "load", "ours", allocs, peer("peer"), atMost, 1}, failed},
+		"other case":           {target{"", "load", "ours", throughput, reference{"load2", "ours"}, atLeast, 2}, passed},
+		"ours is not planned":  {target{"", "later", "ours", throughput, none, atLeast, 1}, skipped},
+		"peer is not planned":  {target{"", "load", "ours", throughput, reference{"later", "ours"}, atLeast, 1}, skipped},
 	} {
-		got, _ := tc.target.check(r, func(v value) bool { return v.caseName == "load" })
+		got, _ := tc.target.check(r, func(caseName, _ string) bool { return caseName != "later" })
 		if got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
@@ -105,9 +106,9 @@ func TestTargets(t *testing.T) {
 func TestCheckFailsWhenOneTargetDoes(t *testing.T) {
 	r := results{}
 	r.add("load", "ours", map[string]float64{throughput: 400})
-	good := target{"good", value{"load", "ours", throughput}, value{}, atLeast, 400}
-	bad := target{"bad", value{"load", "ours", throughput}, value{}, atLeast, 500}
-	all := func(value) bool { return true }
+	good := target{"good", "load", "ours", throughput, none, atLeast, 400}
+	bad := target{"bad", "load", "ours", throughput, none, atLeast, 500}
+	all := func(_, _ string) bool { return true }
 	if !checkAll(io.Discard, []target{good}, r, all) {
 		t.Error("failed, though the target holds")
 	}
@@ -138,9 +139,9 @@ func TestTargetsSpeakOfCasesThatTheDefaultsRun(t *testing.T) {
 		taking[c.name] = c.contestants
 	}
 	for _, target := range targets {
-		for _, v := range []value{target.ours, target.against} {
-			if v != (value{}) && (!p.includes(v) || !slices.Contains(taking[v.caseName], v.contestant)) {
-				t.Errorf("%s: no %s in case %q", target.name, v.contestant, v.caseName)
+		for _, in := range []reference{{target.caseName, target.contestant}, target.divisor()} {
+			if in != none && (!p.includes(in.caseName, in.contestant) || !slices.Contains(taking[in.caseName], in.contestant)) {
+				t.Errorf("%s: no %s in case %q", target.name, in.contestant, in.caseName)
 			}
 		}
 	}

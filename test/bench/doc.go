@@ -3,7 +3,7 @@
 // itself on 127.0.0.1. docs/performance.md says how to use it and what its
 // columns mean.
 //
-// Every case takes its contestants in turn, repeat after repeat, so that what
+// All cases take their contestants in turn, round after round, so that what
 // else the machine does strikes all alike; what it reports are medians. It needs
 // Linux, for the CPU time of other processes.
 //

@@ -53,7 +53,7 @@ func (l load) run(ctx context.Context, i *instance, d time.Duration, hs histogra
 			decide := i.newCaller()
 			ready.Done()
 			<-start
-			tallies[c] = l.decide(ctx, decide, l.offset(c), &stop, hs.shard(c))
+			tallies[c] = l.decide(ctx, decide, c, &stop, hs.shard(c))
 		})
 	}
 	ready.Wait()
@@ -73,8 +73,10 @@ func (l load) run(ctx context.Context, i *instance, d time.Duration, hs histogra
 // offset spreads the callers over the order, so that they do not go in step.
 func (l load) offset(caller int) int { return caller * (len(l.order)/l.callers + 1) }
 
-func (l load) decide(ctx context.Context, decide caller, next int, stop *atomic.Bool, h *histogram) (t tally) {
-	mask, until := len(l.order)-1, l.every
+func (l load) decide(ctx context.Context, decide caller, number int, stop *atomic.Bool, h *histogram) (t tally) {
+	mask, next := len(l.order)-1, l.offset(number)
+	// Not the same ones of all callers are timed.
+	until := 1 + number%l.every
 	for !stop.Load() {
 		key := int(l.order[next&mask])
 		next++

@@ -60,7 +60,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	callers := flags.String("callers", "1,64,256", "numbers of callers in the exact cases")
 	quick := flags.Bool("quick", false, "a look of less than a minute: fewer cases, short samples, two repeats")
 	flags.IntVar(&o.repeat, "repeat", 5, "samples of each contestant in each case, of which the median counts")
-	flags.DurationVar(&o.duration, "duration", 500*time.Millisecond, "length of a sample, after a warm-up of a third of it")
+	flags.DurationVar(&o.duration, "duration", 300*time.Millisecond, "length of a sample, after a warm-up of a third of it")
 	flags.IntVar(&o.windows, "windows", 5, "seconds of each case with several processes")
 	flags.IntVar(&o.counters, "counters", 100_000, "counters of the bytes case")
 	flags.IntVar(&o.retakes, "retakes", 2, "how often a sample is taken again while others use more than a quarter of a core")
@@ -132,12 +132,12 @@ func (o *options) plan() (plan, error) {
 	return p, nil
 }
 
-// includes tells whether the plan is to measure a value.
-func (p *plan) includes(v value) bool {
-	return (slices.ContainsFunc(p.loads, func(c loadCase) bool { return c.name == v.caseName }) ||
-		slices.ContainsFunc(p.shared, func(c sharedCase) bool { return c.name == v.caseName }) ||
-		p.bytes && v.caseName == bytesCase) &&
-		(len(p.contestants) == 0 || slices.Contains(p.contestants, v.contestant))
+// includes tells whether the plan is to measure a contestant in a case.
+func (p *plan) includes(caseName, contestant string) bool {
+	return (slices.ContainsFunc(p.loads, func(c loadCase) bool { return c.name == caseName }) ||
+		slices.ContainsFunc(p.shared, func(c sharedCase) bool { return c.name == caseName }) ||
+		p.bytes && caseName == bytesCase) &&
+		(len(p.contestants) == 0 || slices.Contains(p.contestants, contestant))
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -178,20 +178,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func (b *bench) measure(ctx context.Context, p plan) error {
+	var repeated, once []step
 	for _, c := range p.loads {
-		if err := b.load(ctx, c); err != nil {
-			return err
-		}
+		repeated = append(repeated, b.loadStep(c))
 	}
 	for _, c := range p.shared {
-		if err := b.share(ctx, c); err != nil {
-			return err
-		}
+		once = append(once, b.sharedStep(c))
 	}
 	if p.bytes {
-		return b.bytes(ctx)
+		once = append(once, b.bytesStep())
 	}
-	return nil
+	if err := b.rounds(ctx, b.repeat, repeated); err != nil {
+		return err
+	}
+	return b.rounds(ctx, 1, once)
 }
 
 func writeTables(w io.Writer, redisVersion string, r results, p plan) {

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// inAnHour is a limit whose counters live longer than the case lasts.
-var inAnHour = limit{Requests: 1000, Window: time.Hour, Burst: 1000}
+// inAnHour is a limit for which a bucket takes three minutes to get a unit back,
+// so that no counter goes while others are made.
+var inAnHour = limit{Requests: 20, Window: time.Hour, Burst: 20}
 
 // few is enough counters to ask Redis for the size of each.
 const few = 200
@@ -18,36 +19,37 @@ var storing = []string{
 	redisRate, throttledName, ululeName, rueidisWindow,
 }
 
-// bytes measures what counters take in Redis.
-func (b *bench) bytes(ctx context.Context) error {
-	return b.inTurn(ctx, bytesCase, 1, b.present(storing), func(c contestant) (map[string]float64, error) {
-		values := map[string]float64{}
-		for metric, requests := range map[string]int{bytesOfOne: 1, bytesOfMany: 10} {
-			if _, err := b.fill(ctx, c, few, requests); err != nil {
-				return nil, err
-			}
-			size, err := b.sizeOfAll(ctx)
-			if err != nil {
-				return nil, err
-			}
-			values[metric] = float64(size) / few
+// bytesStep measures what counters take in Redis.
+func (b *bench) bytesStep() step { return step{bytesCase, b.present(storing), b.bytes} }
+
+func (b *bench) bytes(ctx context.Context, c contestant) (map[string]float64, error) {
+	values := map[string]float64{}
+	for metric, requests := range map[string]int{bytesOfOne: 1, bytesOfMany: 10} {
+		if _, err := b.fill(ctx, c, few, requests); err != nil {
+			return nil, err
 		}
-		grown, err := b.fill(ctx, c, b.counters, 1)
+		size, err := b.sizeOfAll(ctx)
 		if err != nil {
 			return nil, err
 		}
-		keys, err := b.server.client.DBSize(ctx).Result()
-		if err != nil {
-			return nil, err
-		}
-		values[redisKeys] = float64(keys) / float64(b.counters)
-		values[bytesUsed] = float64(grown) / float64(b.counters)
-		return values, nil
-	})
+		values[metric] = float64(size) / few
+	}
+	grown, err := b.fill(ctx, c, b.counters, 1)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := b.server.client.DBSize(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	values[redisKeys] = float64(keys) / float64(b.counters)
+	values[bytesUsed] = float64(grown) / float64(b.counters)
+	return values, nil
 }
 
 // fill empties Redis, then asks a contestant so often for each of the keys, and
-// returns the bytes that Redis uses more than when its connections were there.
+// returns how many bytes more Redis uses. A first look at a few keys, which are
+// removed, leaves scripts and connections out of that.
 func (b *bench) fill(ctx context.Context, c contestant, keys, requests int) (int64, error) {
 	if err := b.server.empty(ctx); err != nil {
 		return 0, err

@@ -4,8 +4,6 @@ import (
 	"context"
 	"strconv"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tallyman-dev/tallyman/internal/limiter"
 	"github.com/tallyman-dev/tallyman/internal/policy"
 	"github.com/tallyman-dev/tallyman/internal/store"
@@ -31,43 +29,43 @@ var ours = []contestant{
 
 func exact(a policy.Algorithm) func(t task) (*instance, error) {
 	return func(t task) (*instance, error) {
+		rule, err := ruleFor(a, t.Limit)
+		if err != nil {
+			return nil, err
+		}
 		client, err := store.Connect(store.ConnectOptions{URL: "redis://" + t.Addr})
 		if err != nil {
 			return nil, err
 		}
-		return oursOn(limiter.NewRedis(client, limiter.Hooks{}), client, a, t), nil
+		counts := limiter.NewRedis(client, limiter.RedisOptions{})
+		keys := prefixed(t.Keys, t.Limits)
+		return &instance{
+			newCaller: func() caller { return ask(counts, rule, keys) },
+			close:     func() { _ = client.Close() },
+		}, nil
 	}
 }
 
-func oursOn(s limiter.Store, client redis.UniversalClient, a policy.Algorithm, t task) *instance {
-	l := limiter.Limit{Algorithm: a, Requests: t.Limit.Requests, Window: t.Limit.Window, Burst: t.Limit.Burst}
+func ruleFor(a policy.Algorithm, l limit) (*limiter.Rule, error) {
+	requests := l.Requests
 	if a == policy.SlidingLog {
-		l.Requests = min(l.Requests, policy.MaxSlidingLogRequests)
+		requests = min(requests, policy.MaxSlidingLogRequests)
 	}
-	keys := prefixed(t.Keys, t.Limits)
-	return &instance{
-		newCaller: func() caller {
-			hits := make([]limiter.Hit, t.Limits)
-			for i := range hits {
-				hits[i] = limiter.Hit{Limit: l, Cost: 1}
-			}
-			return func(ctx context.Context, key int) (bool, error) {
-				for i := range hits {
-					hits[i].Key = keys[i][key]
-				}
-				results, err := s.Take(ctx, hits)
-				if err != nil {
-					return false, err
-				}
-				for i := range results {
-					if !results[i].Allowed {
-						return false, nil
-					}
-				}
-				return true, nil
-			}
-		},
-		close: func() { _ = client.Close() },
+	return limiter.NewRule(limiter.Limit{Algorithm: a, Requests: requests, Window: l.Window, Burst: l.Burst})
+}
+
+// ask returns a caller with a call of its own, which it uses again and again.
+func ask(counts limiter.Store, rule *limiter.Rule, keys [][]string) caller {
+	call := limiter.Call{Op: limiter.Take, Hits: make([]limiter.Hit, len(keys))}
+	for i := range call.Hits {
+		call.Hits[i] = limiter.Hit{Rule: rule, Cost: 1}
+	}
+	return func(ctx context.Context, key int) (bool, error) {
+		for i := range call.Hits {
+			call.Hits[i].Key = keys[i][key]
+		}
+		err := counts.Do(ctx, &call)
+		return err == nil && call.Granted > 0, err
 	}
 }
 

@@ -131,12 +131,18 @@ func callsIn(stat string) int64 {
 	return n
 }
 
+// usedMemory is the bytes that Redis uses, without what its clients' buffers take.
 func (s *server) usedMemory(ctx context.Context) (int64, error) {
 	info, err := s.client.InfoMap(ctx, "memory").Result()
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
+	used, err := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	buffers, err := strconv.ParseInt(info["Memory"]["mem_clients_normal"], 10, 64)
+	return used - buffers, err
 }
 
 func (s *server) version(ctx context.Context) (string, error) {

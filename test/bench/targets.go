@@ -1,26 +1,31 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
 	"strconv"
 )
 
-// value is where a number comes from.
-type value struct {
-	caseName, contestant, metric string
-}
-
 // target is what a number of ours is held to.
 type target struct {
-	name string
-	ours value
-	// against is what our number is divided by; without one it stands for itself.
-	against value
+	name                         string
+	caseName, contestant, metric string
+	// against is whose number ours is divided by; without one it stands for itself.
+	against reference
 	sense   sense
 	bound   float64
 }
+
+// reference is a contestant in a case; "" is the case of our own number.
+type reference struct {
+	caseName, contestant string
+}
+
+var none reference
+
+func peer(contestant string) reference { return reference{"", contestant} }
 
 type sense string
 
@@ -29,56 +34,75 @@ const (
 	atMost  sense = "≤"
 )
 
+// The names of cases that targets speak of.
+const (
+	many1       = "exact/10k/1"
+	many64      = "exact/10k/64"
+	many256     = "exact/10k/256"
+	hot64       = "exact/hot/64"
+	hot256      = "exact/hot/256"
+	oneLimit    = "limits/1/64"
+	threeLimits = "limits/3/64"
+	leasedHot1  = "leased/hot/1core"
+	leasedMany1 = "leased/10k/1core"
+	leasedHot2  = "leased/hot/2core"
+	leasedMany2 = "leased/10k/2core"
+	denied2     = "denied/hot/2core"
+	denied64    = "denied/hot/64"
+	crowdHot    = "crowd/hot/1024"
+	crowdMany   = "crowd/10k/1024"
+)
+
 // targets are the engine's promises. They hold for medians of at least five
 // repeats on two cores that nobody else uses.
 var targets = []target{
-	{"many keys, 64 callers: throughput", value{"exact/10k/64", tallyman, throughput}, value{"exact/10k/64", redisRate, throughput}, atLeast, 4},
-	{"many keys, 64 callers: throughput", value{"exact/10k/64", tallyman, throughput}, value{"exact/10k/64", rueidisWindow, throughput}, atLeast, 1.8},
-	{"many keys, 64 callers: p99", value{"exact/10k/64", tallyman, p99}, value{"exact/10k/64", redisRate, p99}, atMost, 0.25},
-	{"many keys, 64 callers: client's CPU", value{"exact/10k/64", tallyman, clientCPU}, value{"exact/10k/64", redisRate, clientCPU}, atMost, 0.25},
-	{"many keys, 64 callers: allocations", value{"exact/10k/64", tallyman, allocs}, value{}, atMost, 2},
-	{"many keys, 256 callers: throughput", value{"exact/10k/256", tallyman, throughput}, value{"exact/10k/256", redisRate, throughput}, atLeast, 5},
-	{"one caller: p50", value{"exact/10k/1", tallyman, p50}, value{"exact/10k/1", floorScript, p50}, atMost, 1.05},
-	{"one caller: allocations", value{"exact/10k/1", tallyman, allocs}, value{}, atMost, 2},
+	{"many keys, 64 callers: throughput", many64, tallyman, throughput, peer(redisRate), atLeast, 4},
+	{"many keys, 64 callers: throughput", many64, tallyman, throughput, peer(rueidisWindow), atLeast, 1.8},
+	{"many keys, 64 callers: p99", many64, tallyman, p99, peer(redisRate), atMost, 0.25},
+	{"many keys, 64 callers: client's CPU", many64, tallyman, clientCPU, peer(redisRate), atMost, 0.25},
+	{"many keys, 64 callers: allocations", many64, tallyman, allocs, none, atMost, 2},
+	{"many keys, 256 callers: throughput", many256, tallyman, throughput, peer(redisRate), atLeast, 5},
+	{"one caller: p50", many1, tallyman, p50, peer(floorScript), atMost, 1.05},
+	{"one caller: allocations", many1, tallyman, allocs, none, atMost, 2},
 
-	{"one key, 64 callers: throughput", value{"exact/hot/64", tallyman, throughput}, value{"exact/hot/64", redisRate, throughput}, atLeast, 15},
-	{"one key, 64 callers: Redis calls", value{"exact/hot/64", tallyman, calls}, value{}, atMost, 0.05},
-	{"one key, 64 callers: allocations", value{"exact/hot/64", tallyman, allocs}, value{}, atMost, 2},
-	{"one key, 256 callers: throughput", value{"exact/hot/256", tallyman, throughput}, value{"exact/hot/256", redisRate, throughput}, atLeast, 30},
+	{"one key, 64 callers: throughput", hot64, tallyman, throughput, peer(redisRate), atLeast, 15},
+	{"one key, 64 callers: Redis calls", hot64, tallyman, calls, none, atMost, 0.05},
+	{"one key, 64 callers: allocations", hot64, tallyman, allocs, none, atMost, 2},
+	{"one key, 256 callers: throughput", hot256, tallyman, throughput, peer(redisRate), atLeast, 30},
 
-	{"three limits: time", value{"limits/3/64", tallyman, period}, value{"limits/1/64", tallyman, period}, atMost, 1.5},
-	{"three limits: CPU", value{"limits/3/64", tallyman, cpu}, value{"limits/1/64", tallyman, cpu}, atMost, 1.5},
+	{"three limits: time", threeLimits, tallyman, period, reference{oneLimit, tallyman}, atMost, 1.5},
+	{"three limits: CPU", threeLimits, tallyman, cpu, reference{oneLimit, tallyman}, atMost, 1.5},
 
-	{"leased, one core, one key: ns", value{"leased/hot/1core", tallymanLeased, period}, value{}, atMost, 100},
-	{"leased, one core, one key: allocations", value{"leased/hot/1core", tallymanLeased, allocs}, value{}, atMost, 0.001},
-	{"leased, one core, many keys: ns", value{"leased/10k/1core", tallymanLeased, period}, value{}, atMost, 100},
-	{"leased, one core, many keys: allocations", value{"leased/10k/1core", tallymanLeased, allocs}, value{}, atMost, 0.001},
-	{"leased, two cores, one key: throughput", value{"leased/hot/2core", tallymanLeased, throughput}, value{}, atLeast, 10e6},
-	{"leased, two cores, one key: throughput", value{"leased/hot/2core", tallymanLeased, throughput}, value{"leased/hot/2core", xTimeRate, throughput}, atLeast, 1},
-	{"leased, two cores, one key: Redis calls", value{"leased/hot/2core", tallymanLeased, calls}, value{}, atMost, 0.001},
-	{"leased, two cores, many keys: throughput", value{"leased/10k/2core", tallymanLeased, throughput}, value{"leased/10k/2core", xTimeRate, throughput}, atLeast, 1},
+	{"leased, one core, one key: ns", leasedHot1, tallymanLeased, period, none, atMost, 100},
+	{"leased, one core, one key: allocations", leasedHot1, tallymanLeased, allocs, none, atMost, 0.001},
+	{"leased, one core, many keys: ns", leasedMany1, tallymanLeased, period, none, atMost, 100},
+	{"leased, one core, many keys: allocations", leasedMany1, tallymanLeased, allocs, none, atMost, 0.001},
+	{"leased, two cores, one key: throughput", leasedHot2, tallymanLeased, throughput, none, atLeast, 10e6},
+	{"leased, two cores, one key: throughput", leasedHot2, tallymanLeased, throughput, peer(xTimeRate), atLeast, 1},
+	{"leased, two cores, one key: Redis calls", leasedHot2, tallymanLeased, calls, none, atMost, 0.001},
+	{"leased, two cores, many keys: throughput", leasedMany2, tallymanLeased, throughput, peer(xTimeRate), atLeast, 1},
 
-	{"denied, two cores: throughput against leased", value{"denied/hot/2core", tallyman, throughput}, value{"leased/hot/2core", tallymanLeased, throughput}, atLeast, 1},
-	{"denied, two cores: Redis calls", value{"denied/hot/2core", tallyman, calls}, value{}, atMost, 0},
-	{"denied, 64 callers: Redis calls", value{"denied/hot/64", tallyman, calls}, value{}, atMost, 0},
+	{"denied, two cores: throughput against leased", denied2, tallyman, throughput, reference{leasedHot2, tallymanLeased}, atLeast, 1},
+	{"denied, two cores: Redis calls", denied2, tallyman, calls, none, atMost, 0},
+	{"denied, 64 callers: Redis calls", denied64, tallyman, calls, none, atMost, 0},
 
-	{"1024 callers, one key: wrong answers", value{"crowd/hot/1024", tallyman, wrong}, value{}, atMost, 0},
-	{"1024 callers, many keys: wrong answers", value{"crowd/10k/1024", tallyman, wrong}, value{}, atMost, 0},
+	{"1024 callers, one key: wrong answers", crowdHot, tallyman, wrong, none, atMost, 0},
+	{"1024 callers, many keys: wrong answers", crowdMany, tallyman, wrong, none, atMost, 0},
 
-	{"four processes, TokenBucket: over", value{accuracyCase, tallyman, over}, value{}, atMost, 0},
-	{"four processes, TokenBucket: share", value{accuracyCase, tallyman, fulfilled}, value{}, atLeast, 0.995},
-	{"four processes, FixedWindow: over", value{accuracyCase, tallymanFixedWindow, over}, value{}, atMost, 0},
-	{"four processes, FixedWindow: share", value{accuracyCase, tallymanFixedWindow, fulfilled}, value{}, atLeast, 1},
-	{"four processes, SlidingWindow: over", value{accuracyCase, tallymanSlidingWindow, over}, value{}, atMost, 0},
-	{"four processes, SlidingWindow: share", value{accuracyCase, tallymanSlidingWindow, fulfilled}, value{}, atLeast, 0.995},
-	{"four processes, SlidingLog: over", value{accuracyCase, tallymanSlidingLog, over}, value{}, atMost, 0},
-	{"four processes, SlidingLog: share", value{accuracyCase, tallymanSlidingLog, fulfilled}, value{}, atLeast, 1},
-	{"four processes, leased: over", value{accuracyCase, tallymanLeased, over}, value{}, atMost, 0},
+	{"four processes, TokenBucket: over", accuracyCase, tallyman, over, none, atMost, 0},
+	{"four processes, TokenBucket: share", accuracyCase, tallyman, fulfilled, none, atLeast, 0.995},
+	{"four processes, FixedWindow: over", accuracyCase, tallymanFixedWindow, over, none, atMost, 0},
+	{"four processes, FixedWindow: share", accuracyCase, tallymanFixedWindow, fulfilled, none, atLeast, 1},
+	{"four processes, SlidingWindow: over", accuracyCase, tallymanSlidingWindow, over, none, atMost, 0},
+	{"four processes, SlidingWindow: share", accuracyCase, tallymanSlidingWindow, fulfilled, none, atLeast, 0.995},
+	{"four processes, SlidingLog: over", accuracyCase, tallymanSlidingLog, over, none, atMost, 0},
+	{"four processes, SlidingLog: share", accuracyCase, tallymanSlidingLog, fulfilled, none, atLeast, 1},
+	{"four processes, leased: over", accuracyCase, tallymanLeased, over, none, atMost, 0},
 
-	{"leased, saturated: Redis calls for each unit", value{steadyCase, tallymanLeased, perUnit}, value{}, atMost, 0.2},
-	{"leased, saturated: over", value{steadyCase, tallymanLeased, over}, value{}, atMost, 0},
-	{"leased, uneven: over", value{unevenCase, tallymanLeased, over}, value{}, atMost, 0},
-	{"leased, uneven: share", value{unevenCase, tallymanLeased, fulfilled}, value{}, atLeast, 0.97},
+	{"leased, saturated: Redis calls for each unit", steadyCase, tallymanLeased, perUnit, none, atMost, 0.2},
+	{"leased, saturated: over", steadyCase, tallymanLeased, over, none, atMost, 0},
+	{"leased, uneven: over", unevenCase, tallymanLeased, over, none, atMost, 0},
+	{"leased, uneven: share", unevenCase, tallymanLeased, fulfilled, none, atLeast, 0.97},
 }
 
 // verdict is what became of a target.
@@ -92,13 +116,14 @@ const (
 
 // check compares a target with the results, if the run was to measure what it
 // speaks of. What was to be measured and was not is a failure, and NaN.
-func (t target) check(r results, planned func(value) bool) (verdict, float64) {
-	if !planned(t.ours) || t.against != (value{}) && !planned(t.against) {
+func (t target) check(r results, planned func(caseName, contestant string) bool) (verdict, float64) {
+	against := t.divisor()
+	if !planned(t.caseName, t.contestant) || against != none && !planned(against.caseName, against.contestant) {
 		return skipped, 0
 	}
-	v, ok := r.median(t.ours.caseName, t.ours.contestant, t.ours.metric)
-	if t.against != (value{}) {
-		base, hasBase := r.median(t.against.caseName, t.against.contestant, t.against.metric)
+	v, ok := r.median(t.caseName, t.contestant, t.metric)
+	if against != none {
+		base, hasBase := r.median(against.caseName, against.contestant, t.metric)
 		v, ok = v/base, ok && hasBase
 	}
 	switch {
@@ -109,8 +134,16 @@ func (t target) check(r results, planned func(value) bool) (verdict, float64) {
 	}
 }
 
+// divisor is the reference with its case.
+func (t target) divisor() reference {
+	if t.against == none {
+		return none
+	}
+	return reference{cmp.Or(t.against.caseName, t.caseName), t.against.contestant}
+}
+
 // checkAll prints a line for each target and tells whether none failed.
-func checkAll(w io.Writer, ts []target, r results, planned func(value) bool) bool {
+func checkAll(w io.Writer, ts []target, r results, planned func(caseName, contestant string) bool) bool {
 	counts := map[verdict]int{}
 	for _, t := range ts {
 		verdict, v := t.check(r, planned)
@@ -118,7 +151,7 @@ func checkAll(w io.Writer, ts []target, r results, planned func(value) bool) boo
 		if verdict == skipped {
 			continue
 		}
-		_, _ = fmt.Fprintf(w, "%s  %-46s %10s  %s %g%s\n", verdict, t.name, number(v), t.sense, t.bound, t.reference())
+		_, _ = fmt.Fprintf(w, "%s  %-46s %10s  %s %g%s\n", verdict, t.name, number(v), t.sense, t.bound, t.against)
 	}
 	_, _ = fmt.Fprintf(w, "%d targets held, %d failed, %d not measured\n", counts[passed], counts[failed], counts[skipped])
 	return counts[failed] == 0
@@ -131,12 +164,13 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'g', 4, 64)
 }
 
-func (t target) reference() string {
-	if t.against == (value{}) {
+func (r reference) String() string {
+	switch {
+	case r == none:
 		return ""
+	case r.caseName == "":
+		return " × " + r.contestant
+	default:
+		return fmt.Sprintf(" × %s in %s", r.contestant, r.caseName)
 	}
-	if t.against.caseName != t.ours.caseName {
-		return fmt.Sprintf(" × %s in %s", t.against.contestant, t.against.caseName)
-	}
-	return " × " + t.against.contestant
 }

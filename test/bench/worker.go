@@ -49,32 +49,44 @@ func work(ctx context.Context, in io.Reader, out io.Writer) error {
 
 	var mu sync.Mutex
 	var all tally
+	var last time.Time
 	var callers sync.WaitGroup
 	for range j.Callers {
 		callers.Go(func() {
-			got := j.call(ctx, i.newCaller())
+			got, ended := j.call(ctx, i.newCaller())
 			mu.Lock()
 			defer mu.Unlock()
 			all.add(got)
+			if ended.After(last) {
+				last = ended
+			}
 		})
 	}
 	callers.Wait()
-	return json.NewEncoder(out).Encode(report{all.decisions, all.admitted, all.errors, time.Now()})
+	return json.NewEncoder(out).Encode(report{all.decisions, all.admitted, all.errors, last})
 }
 
-func (j *job) call(ctx context.Context, decide caller) (t tally) {
+// call asks until the end, and says when it had the last decision.
+func (j *job) call(ctx context.Context, decide caller) (t tally, last time.Time) {
 	for range 20 {
 		_, _ = decide(ctx, 1)
 	}
-	time.Sleep(time.Until(j.Start))
-	for next := j.Start; time.Now().Before(j.End); {
+	pause := j.pause()
+	last = j.Start
+	for next := j.Start; last.Before(j.End) && next.Before(j.End); next = next.Add(pause) {
+		time.Sleep(time.Until(next))
 		t.count(decide(ctx, 0))
-		if j.PerSecond > 0 {
-			next = next.Add(time.Duration(float64(j.Callers) / j.PerSecond * float64(time.Second)))
-			time.Sleep(time.Until(next))
-		}
+		last = time.Now()
 	}
-	return t
+	return t, last
+}
+
+// pause is the time from one decision to the next of a caller that keeps its rate.
+func (j *job) pause() time.Duration {
+	if j.PerSecond == 0 {
+		return 0
+	}
+	return time.Duration(float64(j.Callers) / j.PerSecond * float64(time.Second))
 }
 
 // worker is a process that does a job.
