@@ -56,6 +56,17 @@ func TestMedian(t *testing.T) {
 	}
 }
 
+func TestCountsSamplesThatOthersDisturbed(t *testing.T) {
+	r := results{}
+	for _, cores := range []float64{0, quiet, quiet + 0.01, 2} {
+		r.add("load", "ours", map[string]float64{otherCPU: cores})
+	}
+	r.add(accuracyCase, "ours", map[string]float64{over: 0})
+	if n, of := r.disturbed(); n != 2 || of != 4 {
+		t.Errorf("%d of %d", n, of)
+	}
+}
+
 func TestTableShowsMediansAndRatios(t *testing.T) {
 	r := results{}
 	for _, v := range []float64{1000, 3000, 2_000_000} {

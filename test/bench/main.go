@@ -162,6 +162,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := b.measure(ctx, p); err != nil {
 		return err
 	}
+	if n, of := b.results.disturbed(); n > 0 {
+		_, _ = fmt.Fprintf(stderr, "during %d of %d samples others used more than %v cores: repeat when the machine is free\n", n, of, quiet)
+	}
 	version, err := s.version(ctx)
 	if err != nil {
 		return err

@@ -64,6 +64,21 @@ func (r results) median(caseName, contestant, metric string) (v float64, ok bool
 	return median(values), true
 }
 
+// disturbed is how many of the samples of loads others took more than quiet of.
+func (r results) disturbed() (n, of int) {
+	for _, contestants := range r {
+		for _, metrics := range contestants {
+			of += len(metrics[otherCPU])
+			for _, cores := range metrics[otherCPU] {
+				if cores > quiet {
+					n++
+				}
+			}
+		}
+	}
+	return n, of
+}
+
 // median is the middle of the values, of which there is at least one.
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
