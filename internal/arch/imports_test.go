@@ -45,7 +45,7 @@ var mayImport = []rule{
 		"compiling is pure: it must be testable without an API server and without Redis"},
 	{"internal/limiter/...", []string{"internal/policy", "internal/calendar", "internal/breaker", redis},
 		"counting knows neither HTTP nor Kubernetes"},
-	{"internal/simulate", []string{"internal/calendar", "internal/limiter", "internal/match", "internal/policy", "sigs.k8s.io/json"},
+	{"internal/simulate", []string{"internal/limiter", "internal/match", "internal/policy", "sigs.k8s.io/json"},
 		"a simulation is what it simulates and a clock, without Kubernetes and without connections"},
 	{"internal/store/...", []string{"internal/policy", redis},
 		"definitions in Redis are read in the sidecar, which must stay small"},

@@ -1,0 +1,75 @@
+// Command kubectl-tallyman is the kubectl plugin of Tallyman. See --help.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/spf13/cobra"
+)
+
+// Exit codes besides 0.
+const (
+	exitFailed  = 1 // what was asked for could not be done
+	exitInvalid = 2 // what was asked for is not valid: arguments or files
+)
+
+func main() {
+	logging.Disable() // go-redis's own log; its errors reach us
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	err := newCommand().ExecuteContext(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "kubectl-tallyman:", err)
+	}
+	os.Exit(exitCode(err))
+}
+
+// failure marks an error that has its cause outside of what the user wrote.
+// All others, such as those of cobra about arguments, are the user's to mend.
+type failure struct{ error }
+
+func (f failure) Unwrap() error { return f.error }
+
+func exitCode(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, new(failure)):
+		return exitFailed
+	default:
+		return exitInvalid
+	}
+}
+
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:     "kubectl-tallyman",
+		Short:   "Tools for Tallyman's rate limits",
+		Long:    "Tools for Tallyman's rate limits. On the PATH, it is kubectl's command tallyman.",
+		Version: version(),
+		// main prints errors, each with its exit code.
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		// kubectl completes the commands of plugins in another way.
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w (see %s --help)", err, c.CommandPath())
+	})
+	root.AddCommand(newSimulateCommand())
+	return root
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
