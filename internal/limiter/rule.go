@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/policy"
@@ -46,6 +47,8 @@ type Rule struct {
 	limit Limit
 	algorithm
 	plan
+	// part is what partOf made last.
+	part atomic.Pointer[part]
 }
 
 // NewRule prepares a limit. It fails with ErrInvalid.
