@@ -21,7 +21,8 @@ const (
 )
 
 func main() {
-	logging.Disable() // go-redis's own log; its errors reach us
+	logging.Disable()              // go-redis's own log; its errors reach us
+	signal.Ignore(syscall.SIGPIPE) // a write then fails, and there is time to clean up
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	err := newCommand().ExecuteContext(ctx)

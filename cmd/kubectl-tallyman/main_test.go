@@ -3,11 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -203,37 +204,57 @@ func TestSimulateLeavesARedisAsItWas(t *testing.T) {
 	}
 }
 
-func TestAnInterruptedSimulationCleansUp(t *testing.T) {
-	server := testredis.Start(t)
-	c, _, stderr := program(t.Context(), "simulate", "-f", file(t, "policy.yaml", policyText), "--trace", "-", "--store", server.URL())
-	stdin, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Stdout = nil
-	stdout, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stdin.Write([]byte(traceText)); err != nil {
-		t.Fatal(err)
-	}
-	// With an answer read, the counters are there, and more of the trace is waited for.
-	if _, err := stdout.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	_ = c.Wait()
-	if code := c.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(stderr.String(), "interrupted") {
-		t.Errorf("exit code %d: %s", code, stderr)
-	}
-	if all := keys(t, server.Client(t)); len(all) > 0 {
-		t.Errorf("the store has %q", all)
+// A simulation can end before its trace does: whatever ends it, its counters go.
+func TestASimulationThatIsCutShortCleansUp(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cut  func(c *exec.Cmd, stdin io.Writer, stdout io.Closer) error
+		want string
+	}{
+		"by an interrupt": {func(c *exec.Cmd, _ io.Writer, _ io.Closer) error {
+			return c.Process.Signal(os.Interrupt)
+		}, "interrupted"},
+		"by nobody reading any more": {func(_ *exec.Cmd, stdin io.Writer, stdout io.Closer) error {
+			err := stdout.Close()
+			_, writing := stdin.Write([]byte(traceText))
+			return errors.Join(err, writing)
+		}, "broken pipe"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := testredis.Start(t)
+			c, _, stderr := program(t.Context(), "simulate", "-f", file(t, "policy.yaml", policyText), "--trace", "-", "--store", server.URL())
+			c.Stdout = nil
+			stdout, err := c.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stdin, err := c.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := stdin.Write([]byte(traceText)); err != nil {
+				t.Fatal(err)
+			}
+			// With the answers read, the counters are there, and more of the trace is waited for.
+			if _, err := io.ReadFull(stdout, make([]byte, len(outputText))); err != nil {
+				t.Fatal(err)
+			}
+			if all := keys(t, server.Client(t)); len(all) == 0 {
+				t.Error("there are no counters to clean up")
+			}
+			if err := tc.cut(c, stdin, stdout); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Wait()
+			if code := c.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(stderr.String(), tc.want) {
+				t.Errorf("exit code %d: %s", code, stderr)
+			}
+			if all := keys(t, server.Client(t)); len(all) > 0 {
+				t.Errorf("the store is left with %q", all)
+			}
+		})
 	}
 }
 
@@ -247,6 +268,18 @@ func TestHelpAndVersion(t *testing.T) {
 		stdout, stderr, code := run(t, "", strings.Fields(args)...)
 		if code != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("%q: exit code %d, output:\n%s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
+func TestTheGuideShowsWhatHappens(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/simulator.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{policyText, traceText, outputText} {
+		if !strings.Contains(string(guide), want) {
+			t.Errorf("docs/simulator.md does not show\n%s", want)
 		}
 	}
 }

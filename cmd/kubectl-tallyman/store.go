@@ -54,7 +54,8 @@ func openStore(ctx context.Context, url string, clock *simulate.Clock) (*simulat
 		_ = client.Close()
 		return nil, failure{fmt.Errorf("reach the store: %w", err)}
 	}
-	return &simulated{Store: limiter.NewRedis(client, limiter.RedisOptions{Now: func() int64 { return clock.Now().UnixMicro() }}), prefix: prefix, client: client}, nil
+	counters := limiter.NewRedis(client, limiter.RedisOptions{Now: clock.Micros})
+	return &simulated{Store: counters, prefix: prefix, client: client}, nil
 }
 
 // close deletes the counters, also when ctx has ended.

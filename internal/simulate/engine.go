@@ -32,6 +32,9 @@ func NewClock(start time.Time) *Clock { return &Clock{start: start, now: start} 
 // Now is the time of the request that is being decided.
 func (c *Clock) Now() time.Time { return c.now }
 
+// Micros is Now in µs since 1970.
+func (c *Clock) Micros() int64 { return c.now.UnixMicro() }
+
 func (c *Clock) set(sinceStart time.Duration) { c.now = c.start.Add(sinceStart) }
 
 // Engine decides requests as a sidecar with these policies does, all counted in

@@ -26,9 +26,7 @@ var start = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
 var stores = map[string]func(testing.TB, *simulate.Clock) limiter.Store{
 	"Memory": func(_ testing.TB, c *simulate.Clock) limiter.Store { return limiter.NewSimulatedMemory(c.Now) },
 	"Redis": func(t testing.TB, c *simulate.Clock) limiter.Store {
-		return limiter.NewRedis(testredis.Shared(t).Client(t), limiter.RedisOptions{
-			Now: func() int64 { return c.Now().UnixMicro() },
-		})
+		return limiter.NewRedis(testredis.Shared(t).Client(t), limiter.RedisOptions{Now: c.Micros})
 	},
 }
 

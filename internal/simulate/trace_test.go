@@ -149,7 +149,7 @@ func TestInvalidLinesAreNamedWithTheRemedy(t *testing.T) {
 func TestTraceStaysEndedAfterAFault(t *testing.T) {
 	trace := NewTrace("t", strings.NewReader("x\n{\"at\":\"0s\"}\n"))
 	_, first := trace.Next()
-	if r, err := trace.Next(); r != nil || err != first {
+	if r, err := trace.Next(); r != nil || !errors.Is(err, first) {
 		t.Errorf("after %v came %v, %v", first, r, err)
 	}
 }
