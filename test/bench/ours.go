@@ -46,12 +46,16 @@ func exact(a policy.Algorithm) func(t task) (*instance, error) {
 	}
 }
 
+// ruleFor makes the rule as a policy's limit would, with its defaults.
 func ruleFor(a policy.Algorithm, l limit) (*limiter.Rule, error) {
-	requests := l.Requests
 	if a == policy.SlidingLog {
-		requests = min(requests, policy.MaxSlidingLogRequests)
+		l.Requests = min(l.Requests, policy.MaxSlidingLogRequests)
 	}
-	return limiter.NewRule(limiter.Limit{Algorithm: a, Requests: requests, Window: l.Window, Burst: l.Burst})
+	spec := policy.Spec{Limits: []policy.Limit{{
+		Algorithm: a, Requests: &l.Requests, Window: policy.Duration(l.Window), Burst: &l.Burst,
+	}}}
+	spec.Default()
+	return limiter.PrepareLimit(&spec.Limits[0])
 }
 
 // ask returns a caller with a call of its own, which it uses again and again.

@@ -83,8 +83,9 @@ var targets = []target{
 	{"leased, two cores, many keys: throughput", leasedMany2, tallymanLeased, throughput, peer(xTimeRate), atLeast, 1},
 
 	{"denied, two cores: throughput against leased", denied2, tallyman, throughput, reference{leasedHot2, tallymanLeased}, atLeast, 1},
-	{"denied, two cores: Redis calls", denied2, tallyman, calls, none, atMost, 0},
-	{"denied, 64 callers: Redis calls", denied64, tallyman, calls, none, atMost, 0},
+	// What refused a key is asked again now and then.
+	{"denied, two cores: Redis calls", denied2, tallyman, calls, none, atMost, 0.0001},
+	{"denied, 64 callers: Redis calls", denied64, tallyman, calls, none, atMost, 0.0001},
 
 	{"1024 callers, one key: wrong answers", crowdHot, tallyman, wrong, none, atMost, 0},
 	{"1024 callers, many keys: wrong answers", crowdMany, tallyman, wrong, none, atMost, 0},
