@@ -23,6 +23,9 @@ import (
 // maxLine bounds a line of a trace, in bytes with its end.
 const maxLine = 1 << 20
 
+// maxSince is 50 years: with it, times of counters stay far below 2^53 µs.
+const maxSince = 50 * 365 * 24 * time.Hour
+
 // Op is what a line of a trace asks for.
 type Op string
 
@@ -42,7 +45,7 @@ var ops = []Op{Take, Peek, Refund, TakeUpTo}
 // Request is one line of a trace.
 type Request struct {
 	// At is the time as the trace has it, and Since what it means: a whole
-	// number of microseconds since the start, 0 or more.
+	// number of microseconds since the start, from 0 to 50 years.
 	At    string
 	Since time.Duration
 	Op    Op
@@ -189,6 +192,9 @@ func (r *Request) readTime(l *line) error {
 	}
 	if since < 0 {
 		return fmt.Errorf("at is %q, before the start: write 0s or more", shorten(*l.At))
+	}
+	if since > maxSince {
+		return fmt.Errorf("at is %q: write at most %.0fh, which is 50 years", shorten(*l.At), maxSince.Hours())
 	}
 	r.At, r.Since = *l.At, since.Truncate(time.Microsecond)
 	return nil

@@ -60,6 +60,7 @@ func TestTraceLines(t *testing.T) {
 			Match: with(func(r *match.Request) { r.RawQuery = "b=c" })}},
 		"host in a header": {`{"at":"0s","headers":{"host":"shop.example"}}`, Request{At: "0s", Op: Take,
 			Match: with(func(r *match.Request) { r.Host = "shop.example" })}},
+		"50 years": {`{"at":"438000h"}`, Request{At: "438000h", Since: 438000 * time.Hour, Op: Take, Match: defaults}},
 		"null is left out": {`{"at":"0s","method":null,"cost":null,"headers":null}`, Request{At: "0s", Op: Take, Match: defaults}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +107,8 @@ func TestInvalidLinesAreNamedWithTheRemedy(t *testing.T) {
 		"time without unit":   {`{"at":"15"}`, []string{`at is "15"`, `"1.5s"`}},
 		"time as a number":    {`{"at":1.5}`, []string{"at must be a string", "number"}},
 		"time before start":   {`{"at":"-1s"}`, []string{"before the start"}},
-		"time too large":      {`{"at":"9999999h"}`, []string{"at is"}},
+		"time too late":       {`{"at":"438000h0.000001s"}`, []string{"at is", "at most 438000h"}},
+		"time beyond numbers": {`{"at":"9999999h"}`, []string{"at is"}},
 		"unknown op":          {`{"at":"1s","op":"give"}`, []string{`"give"`, "takeUpTo"}},
 		"op in other case":    {`{"at":"1s","op":"Take"}`, []string{`"Take"`, "take"}},
 		"negative cost":       {`{"at":"1s","cost":-1}`, []string{"cost is -1", "refund"}},
@@ -178,7 +180,7 @@ func FuzzTrace(f *testing.F) {
 			t.Fatalf("ended with %v", err)
 		}
 		for _, r := range all {
-			if r.Since < 0 || r.Since%time.Microsecond != 0 || r.Match.Method == "" || r.Match.Path == "" ||
+			if r.Since < 0 || r.Since > maxSince || r.Since%time.Microsecond != 0 || r.Match.Method == "" || r.Match.Path == "" ||
 				r.Cost != nil && *r.Cost < 0 {
 				t.Errorf("took %+v", r)
 			}
