@@ -60,7 +60,7 @@ func TestTraceLines(t *testing.T) {
 			Match: with(func(r *match.Request) { r.RawQuery = "b=c" })}},
 		"host in a header": {`{"at":"0s","headers":{"host":"shop.example"}}`, Request{At: "0s", Op: Take,
 			Match: with(func(r *match.Request) { r.Host = "shop.example" })}},
-		"50 years": {`{"at":"438000h"}`, Request{At: "438000h", Since: 438000 * time.Hour, Op: Take, Match: defaults}},
+		"50 years":         {`{"at":"438000h"}`, Request{At: "438000h", Since: 438000 * time.Hour, Op: Take, Match: defaults}},
 		"null is left out": {`{"at":"0s","method":null,"cost":null,"headers":null}`, Request{At: "0s", Op: Take, Match: defaults}},
 	} {
 		t.Run(name, func(t *testing.T) {
