@@ -66,8 +66,8 @@ func indebted(t *testing.T, test func(t *testing.T, b *backstop, s *faultyStore,
 	})
 }
 
-// used is what the store counted for a hit's key.
-func used(t *testing.T, s *faultyStore, h Hit) int64 {
+// chargedTo is what the store counted for a hit's key.
+func chargedTo(t *testing.T, s *faultyStore, h Hit) int64 {
 	h.Cost = 0
 	return h.Rule.Capacity() - peek(t, s.Store, h)[0].Remaining
 }
@@ -83,10 +83,10 @@ func TestWhatABackstopAdmittedIsReported(t *testing.T) {
 				diff(t, "granted", granted(b, h, 10), 10)
 				b.giveBack(&h, 2)
 				time.Sleep(time.Minute)
-				diff(t, "used while the store is down", used(t, s, h), 3)
+				diff(t, "used while the store is down", chargedTo(t, s, h), 3)
 				s.down.Store(false)
 				time.Sleep(reportPause)
-				diff(t, "used when it is back", used(t, s, h), 3+8*3)
+				diff(t, "used when it is back", chargedTo(t, s, h), 3+8*3)
 				calls := s.calls.Load()
 				time.Sleep(time.Hour)
 				if n := s.calls.Load(); n != calls || unreported.Load() != 0 {
@@ -105,10 +105,10 @@ func TestALostReplyIsNotChargedTwice(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		granted(b, h, 5) // while the 7 are being tried
 		time.Sleep(5 * time.Second)
-		diff(t, "used", used(t, s, h), 7)
+		diff(t, "used", chargedTo(t, s, h), 7)
 		s.deaf.Store(false)
 		time.Sleep(2 * reportPause)
-		diff(t, "used when replies come again", used(t, s, h), 12)
+		diff(t, "used when replies come again", chargedTo(t, s, h), 12)
 		diff(t, "unreported", unreported.Load(), 0)
 	})
 }
@@ -172,7 +172,7 @@ func TestReportsAreBoundedAndComeToAnEnd(t *testing.T) {
 		s.down.Store(false)
 		time.Sleep(4 * time.Second)
 		for i := range keys {
-			if n := used(t, s, Hit{Rule: r, Key: fmt.Sprint(i)}); n != 2 {
+			if n := chargedTo(t, s, Hit{Rule: r, Key: fmt.Sprint(i)}); n != 2 {
 				t.Fatalf("key %d: %d units are used, want 2", i, n)
 			}
 		}
@@ -193,7 +193,7 @@ func TestCloseReportsWhatIsLeft(t *testing.T) {
 				s.down.Store(test.down)
 				granted(b, h, 7)
 				b.close(t.Context())
-				diff(t, "used", used(t, s, h), test.used)
+				diff(t, "used", chargedTo(t, s, h), test.used)
 				diff(t, "unreported", unreported.Load(), test.unreported)
 				granted(b, h, 2)
 				time.Sleep(time.Minute)
@@ -268,7 +268,7 @@ func TestEveryUnitIsChargedOnce(t *testing.T) {
 			s.down.Store(false)
 			s.deaf.Store(false)
 			b.close(t.Context())
-			charged = used(t, s, h)
+			charged = chargedTo(t, s, h)
 		})
 		if charged != admitted || unreported.Load() != 0 {
 			rt.Fatalf("%d were admitted, %d charged, %d told", admitted, charged, unreported.Load())
