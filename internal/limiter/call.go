@@ -120,9 +120,14 @@ func (j *job) decides() bool {
 // conclude writes the job's outcome into its call.
 func (j *job) conclude(c *Call) {
 	c.Results = c.Results[:0]
+	c.states = c.states[:0]
 	for i := range j.hits {
 		c.Results = append(c.Results, j.result(&j.hits[i]))
+		if c.wantStates {
+			c.states = append(c.states, j.after(&j.hits[i]))
+		}
 	}
+	c.done = j.granted[enforced] > 0
 	switch {
 	case len(j.hits) == 0:
 		c.Granted = c.count()
@@ -140,34 +145,41 @@ func (j *job) conclude(c *Call) {
 }
 
 func (j *job) result(d *decision) Result {
-	s := d.state
+	r := d.standing(j.after(d))
+	mine, granted := j.before+j.count, j.granted[d.group]
+	if !j.decides() || granted >= mine {
+		return r
+	}
+	taken := j.taken(d)
 	switch {
-	case j.verb == verbCharge && j.granted[enforced] > 0:
-		s = d.rule.take(s, d.rule.within(s, d.price), 1)
-		return d.standing(s)
-	case !j.decides():
-		return d.standing(s)
-	}
-	mine := j.before + j.count
-	granted := j.granted[d.group]
-	after := s
-	if d.price.payable() {
-		after = d.rule.take(s, d.price, min(mine, granted))
-	}
-	allowed := granted >= mine || d.rule.room(after, d.price, 1) > 0
-	if j.verb != verbPeek {
-		s = after
-	}
-	r := d.standing(s)
-	switch {
-	case allowed:
+	case d.rule.room(taken, d.price, 1) > 0:
 	case !d.price.payable():
 		r.Allowed, r.Reason = false, CostExceedsLimit
 	default:
 		r.Allowed, r.Reason = false, LimitExceeded
-		r.RetryAfter = micros(d.rule.retryAt(after, d.price) - s.now)
+		r.RetryAfter = micros(d.rule.retryAt(taken, d.price) - d.state.now)
 	}
 	return r
+}
+
+// after is a counter's state after the job.
+func (j *job) after(d *decision) state {
+	switch {
+	case j.verb == verbTake || j.verb == verbReserve:
+		return j.taken(d)
+	case j.verb == verbCharge && j.granted[enforced] > 0:
+		return d.rule.take(d.state, d.rule.within(d.state, d.price), 1)
+	default:
+		return d.state
+	}
+}
+
+// taken is a counter's state when the job's requests have been decided.
+func (j *job) taken(d *decision) state {
+	if !d.price.payable() {
+		return d.state
+	}
+	return d.rule.take(d.state, d.price, min(j.before+j.count, j.granted[d.group]))
 }
 
 // standing is what a state says of itself.

@@ -77,6 +77,12 @@ type Call struct {
 	// Results are in the order of the hits, and tell how the last of the
 	// requests fared.
 	Results []Result
+
+	// wantStates asks for states: those of the counters after the call.
+	wantStates bool
+	states     []state
+	// done says that a call with a Token was carried out now, and not before.
+	done bool
 }
 
 const (
