@@ -17,10 +17,9 @@ func (r *Redis) laneOf(ctx context.Context, f *flight) (*lane, error) {
 	if l, known := r.lanes.Load(node); known {
 		return l.(*lane), nil
 	}
-	l, _ := r.lanes.LoadOrStore(node, &lane{
-		send: func(ctx context.Context, batch []*flight) { r.sendTo(ctx, node, batch) },
-		late: r.giveBackLate,
-	})
+	l, _ := r.lanes.LoadOrStore(node, r.newLane(node, func(ctx context.Context, batch []*flight) {
+		r.sendTo(ctx, node, batch)
+	}))
 	return l.(*lane), nil
 }
 

@@ -35,6 +35,8 @@ type lane struct {
 	send func(ctx context.Context, batch []*flight)
 	// late is told of a job that was answered when its caller had left.
 	late func(f *flight)
+	// guard refuses jobs while the node fails. It is over send.
+	guard *guard
 
 	mu       sync.Mutex
 	waiting  []*flight
@@ -86,6 +88,9 @@ var errLate = fmt.Errorf("the store did not answer in time: %w", context.Deadlin
 // do carries out a job. When it says that the flight is not the caller's, the
 // caller has left it, with the error as the reason.
 func (l *lane) do(ctx context.Context, f *flight) (mine bool, err error) {
+	if l.guard.open() {
+		return true, errCircuitOpen
+	}
 	l.mu.Lock()
 	if l.underWay < maxUnderWay && len(l.waiting) == 0 {
 		l.underWay++

@@ -21,6 +21,9 @@ type Hooks struct {
 	// GivenBack is told of requests that were granted when their caller had left,
 	// and whose units were given back; err says that they could not be.
 	GivenBack func(requests int64, err error)
+	// BreakerChanged is told that a server keeps failing, and is not asked: true
+	// for the first one, false when the last one answers again.
+	BreakerChanged func(open bool)
 }
 
 // RedisOptions are how a Redis counts.
@@ -41,6 +44,9 @@ type RedisOptions struct {
 // MaxRetries. A caller can leave at any time; what it is granted when it has
 // left is given back. The client should have ContextTimeoutEnabled, since without
 // it no deadline ends the wait for an answer.
+//
+// A server that keeps failing is not asked until it answers again, see guard:
+// calls fail at once meanwhile. On a Cluster that is each master by itself.
 type Redis struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // nil unless it is one
@@ -51,6 +57,10 @@ type Redis struct {
 
 	only  *lane    // nil on a cluster
 	lanes sync.Map // of a cluster: *redis.Client → *lane
+
+	mu sync.Mutex
+	// open is how many servers are not asked.
+	open int
 }
 
 // NewRedis returns a store that uses the client, which stays the caller's to
@@ -61,8 +71,47 @@ func NewRedis(client redis.UniversalClient, o RedisOptions) *Redis {
 		r.cluster = cluster
 		return r
 	}
-	r.only = &lane{send: r.send, late: r.giveBackLate}
+	r.only = r.newLane(client, r.send)
 	return r
+}
+
+// newLane returns a lane to a server, and guards it.
+func (r *Redis) newLane(server processor, send func(context.Context, []*flight)) *lane {
+	g := newGuard(func(ctx context.Context, key string) error { return probe(ctx, server, key) }, r.changed)
+	return &lane{send: g.over(send), late: r.giveBackLate, guard: g}
+}
+
+// probe has a server write a key beside a counter, where it is let write. The key
+// is gone at once.
+func probe(ctx context.Context, server processor, key string) error {
+	return server.Process(ctx, once{redis.NewCmd(ctx, "set", key+"!probe", "", "px", 1)})
+}
+
+// changed is told when the circuit to a server was opened or closed.
+func (r *Redis) changed(open bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.open
+	if open {
+		r.open++
+	} else {
+		r.open--
+	}
+	if (before == 0 || r.open == 0) && r.hooks.BreakerChanged != nil {
+		r.hooks.BreakerChanged(open)
+	}
+}
+
+// Close ends what goes on in the background, within the context. Nothing does
+// while all servers answer.
+func (r *Redis) Close(ctx context.Context) {
+	if r.only != nil {
+		r.only.guard.close(ctx)
+	}
+	r.lanes.Range(func(_, l any) bool {
+		l.(*lane).guard.close(ctx)
+		return true
+	})
 }
 
 // Do implements Store.
@@ -87,6 +136,9 @@ func (r *Redis) Do(ctx context.Context, c *Call) error {
 }
 
 func describe(c *Call, err error) error {
+	if err == errCircuitOpen { //nolint:errorlint // as a lane returns it; there can be many
+		return err
+	}
 	return fmt.Errorf("ask Redis for %d counters: %w", len(c.Hits), err)
 }
 
