@@ -271,7 +271,7 @@ func (s *syncs) ring(v *view) {
 	case v.gone:
 	case idle && clock-v.usedAt >= idleOf(v.rule):
 		s.drop(v)
-	case idle:
+	case idle && v.failures == 0:
 		v.plan(v.usedAt+idleOf(v.rule), clock)
 	default:
 		v.mu.Unlock()

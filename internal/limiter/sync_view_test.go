@@ -1,0 +1,60 @@
+package limiter
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
+)
+
+// An answer does not know of what was admitted since the exchange began.
+func TestUnitsAdmittedDuringAnExchangeStayInTheView(t *testing.T) {
+	inPods(t, 1, func(t *testing.T, store *farStore, pods []*syncs) {
+		hit := Hit{Rule: exchanging(limitOf(policy.SlidingWindow, 100, time.Hour), 100*time.Millisecond), Key: "k", Cost: 1}
+		diff(t, "granted", spend(t, pods[0], hit, 50), 50)
+		store.slow = 40 * time.Millisecond
+		pause(100 * time.Millisecond) // the exchange begins
+		diff(t, "granted", spend(t, pods[0], hit, 30), 30)
+		pause(90 * time.Millisecond) // it has ended
+		diff(t, "granted", spend(t, pods[0], hit, 100), 20)
+	})
+}
+
+// What the store grants in the course of an exchange may be in its answer or
+// not. It is counted twice rather than not at all, and until the next exchange
+// a refusal is not the view's to decide.
+func TestUnitsGrantedDuringAnExchangeMakeAViewUnsure(t *testing.T) {
+	const clock = 1000
+	r := overshooting(limitOf(policy.FixedWindow, 10, time.Hour), 100)
+	hit := Hit{Rule: r, Key: "k", Cost: 1}
+	v := &view{key: "k", rule: r}
+	exchange := func(used int64, meanwhile func()) {
+		c := v.begin(clock, func() string { return "token" })
+		meanwhile()
+		c.states = []state{{now: epoch, at: epoch, used: used}}
+		v.end(c, nil, clock)
+	}
+	granted := func(units int64, news int) {
+		v.answered(&Call{Hits: []Hit{hit}, Granted: units}, news, clock)
+	}
+	refusal := func(remaining int64, final bool) {
+		t.Helper()
+		_, r, sure := v.decide(&Hit{Rule: r, Cost: 10}, 1, 10, clock)
+		if r.Allowed || r.Remaining != remaining || sure != final {
+			t.Fatalf("%+v, final: %t", r, sure)
+		}
+	}
+
+	exchange(1, func() {})
+	refusal(9, true)
+	granted(2, v.news)
+	refusal(7, true)
+	exchange(3, func() { granted(2, v.news) })
+	refusal(5, false)
+	exchange(5, func() { granted(0, v.news) })
+	refusal(5, true)
+	granted(1, v.news-1) // it was asked before the exchange
+	refusal(4, false)
+	exchange(6, func() {})
+	refusal(4, true)
+}
