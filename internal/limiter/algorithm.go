@@ -110,8 +110,10 @@ func (q quota) save(c *counter, after state, _ price, _ int64, _ string) { c.sta
 
 func (q quota) giveBack(c *counter, s state, p price, n int64, _ string) (state, int64) {
 	back := min(product(p.whole, n), s.used)
-	s.used -= back
-	c.state = s
+	if back > 0 {
+		s.used -= back
+		c.state = s
+	}
 	return s, back / p.whole
 }
 

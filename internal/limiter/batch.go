@@ -19,6 +19,8 @@ type evaluation struct {
 	// last is the call that touched a key last.
 	last  map[string]int
 	rules map[*Rule]uint16
+	// latest is the rule of the last plain call.
+	latest *Rule
 
 	args     []any
 	keys     int
@@ -41,7 +43,7 @@ func (e *evaluation) reset() {
 	clear(e.args)
 	clear(e.calls)
 	e.calls, e.args, e.keys = e.calls[:0], e.args[:0], 0
-	e.ruleText, e.callText = e.ruleText[:0], e.callText[:0]
+	e.ruleText, e.callText, e.latest = e.ruleText[:0], e.callText[:0], nil
 }
 
 // build encodes the jobs. clock is about Redis's time in µs, given is the time
@@ -107,6 +109,20 @@ func (e *evaluation) find(f *flight) (int, bool) {
 
 func (e *evaluation) encode(c *scriptCall, clock int64) {
 	f := c.jobs[0]
+	if f.isPlain() {
+		d := &f.hits[0]
+		if d.rule == e.latest && c.count == 1 && d.cost == 1 && d.price.payable() {
+			e.callText = append(e.callText, verbTakeOne)
+			e.key(d.key)
+			return
+		}
+		e.latest = d.rule
+		e.callText = appendInteger(append(e.callText, verbPlain), c.count)
+		e.callText = binary.LittleEndian.AppendUint16(e.callText, e.rule(d.rule, clock))
+		e.callText = appendInteger(appendInteger(e.callText, d.price.whole), d.price.part)
+		e.key(d.key)
+		return
+	}
 	remembered := byte(0)
 	if f.remembered() {
 		remembered = 1
@@ -127,6 +143,12 @@ func (e *evaluation) encode(c *scriptCall, clock int64) {
 	if remembered == 1 {
 		e.key(f.tokenKey())
 	}
+}
+
+// isPlain says whether a job is the most common one, which the script does with
+// the least effort: a take from one counter.
+func (j *job) isPlain() bool {
+	return j.verb == verbTake && len(j.hits) == 1 && j.hits[0].group == enforced && !j.holdsSlots()
 }
 
 func (e *evaluation) key(key string) {
@@ -159,7 +181,8 @@ var errReply = errors.New("the reply of the script is malformed")
 const (
 	integerSize = 7
 	callSize    = 2 * integerSize
-	hitSize     = 1 + 3*integerSize
+	plainSize   = 1 * integerSize
+	hitSize     = 4 * integerSize
 )
 
 // errClock carries Redis's time when the borders of a calendar did not reach it.
@@ -174,7 +197,7 @@ func (e errClock) Error() string {
 func (e *evaluation) read(reply string, corrupt func(key string)) (now int64, err error) {
 	size := integerSize
 	for i := range e.calls {
-		size += callSize + hitSize*len(e.calls[i].jobs[0].hits)
+		size += e.calls[i].replySize()
 	}
 	if len(reply) == integerSize && len(e.calls) > 0 {
 		return 0, errClock{readInteger(reply)}
@@ -189,20 +212,33 @@ func (e *evaluation) read(reply string, corrupt func(key string)) (now int64, er
 	return now, nil
 }
 
+func (c *scriptCall) replySize() int {
+	f := c.jobs[0]
+	if f.isPlain() {
+		return plainSize + hitSize
+	}
+	return callSize + hitSize*len(f.hits)
+}
+
 func (c *scriptCall) read(now int64, reply string, corrupt func(key string)) string {
 	model := c.jobs[0]
-	model.granted = [...]int64{enforced: readInteger(reply), shadow: readInteger(reply[integerSize:])}
-	reply = reply[callSize:]
+	model.granted = [...]int64{enforced: readInteger(reply), shadow: 0}
+	if model.isPlain() {
+		reply = reply[plainSize:]
+	} else {
+		model.granted[shadow] = readInteger(reply[integerSize:])
+		reply = reply[callSize:]
+	}
 	for i := range model.hits {
 		d := &model.hits[i]
-		if reply[0] == 1 && corrupt != nil {
+		if readInteger(reply) == 1 && corrupt != nil {
 			corrupt(d.key)
 		}
 		d.state = state{
 			now:  now,
-			at:   readInteger(reply[1:]),
-			used: readInteger(reply[1+integerSize:]),
-			rest: readInteger(reply[1+2*integerSize:]),
+			at:   readInteger(reply[1*integerSize:]),
+			used: readInteger(reply[2*integerSize:]),
+			rest: readInteger(reply[3*integerSize:]),
 		}
 		reply = reply[hitSize:]
 	}

@@ -19,6 +19,10 @@ const (
 	verbReserve
 	verbSettle
 	verbRenew
+	// verbTakeOne and verbPlain are a take from one counter: of one unit by the
+	// rule of the call before, and any.
+	verbTakeOne
+	verbPlain verb = 0
 )
 
 var verbs = [...]verb{

@@ -63,7 +63,7 @@ func (n concurrency) renew(c *counter, now int64, p price, token string) bool {
 	all := true
 	for i := int64(1); i <= p.whole; i++ {
 		slot := slotName(token, i)
-		if _, held := c.slots[slot]; held {
+		if c.slots[slot] > now {
 			c.slots[slot] = now + n.window
 		} else {
 			all = false

@@ -39,7 +39,7 @@ type counter struct {
 	resetAt int64
 }
 
-// blank says whether the counter has never counted.
+// blank says whether the counter has never counted, or is not believed.
 func (c *counter) blank() bool { return c.resetAt == 0 }
 
 // minute is how far ahead of the clock a counter's state may be at least, in µs.
@@ -53,7 +53,7 @@ func (c *counter) distrust(now, window int64) {
 		at = c.log[len(c.log)-1].at
 	}
 	if at > now+max(window, minute) {
-		c.state, c.log = state{}, nil
+		c.state, c.log, c.resetAt = state{}, nil, 0
 	}
 }
 
@@ -79,7 +79,7 @@ func (m *Memory) Do(_ context.Context, c *Call) error {
 	for i := range j.hits {
 		d := &j.hits[i]
 		c := m.counter(d.key)
-		c.distrust(now, d.rule.limit.Window.Microseconds())
+		c.distrust(now, d.rule.lasts(now))
 		d.state = d.rule.load(c, now)
 	}
 	m.carryOut(j, now)
@@ -182,7 +182,7 @@ func (m *Memory) refund(j *job, now int64) {
 
 func (m *Memory) giveBack(d *decision, p price, n int64, token string) int64 {
 	c := m.counters[d.key]
-	if c == nil {
+	if c == nil || c.blank() {
 		return 0
 	}
 	after, back := d.rule.giveBack(c, d.state, p, n, token)

@@ -87,6 +87,15 @@ func (r *Rule) Capacity() int64 {
 	return r.limit.Requests
 }
 
+// lasts is how long the window of a time is, in µs.
+func (r *Rule) lasts(now int64) int64 {
+	if c := r.limit.Calendar; c != nil {
+		borders := c.Around(now)
+		return borders[2] - borders[1]
+	}
+	return r.limit.Window.Microseconds()
+}
+
 func (l *Limit) validate() error {
 	switch {
 	case l.Requests < 0 || l.Requests > policy.MaxInteger:
