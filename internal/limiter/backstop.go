@@ -45,7 +45,8 @@ type backstop struct {
 	ending  soonest
 }
 
-// maxBackstopKeys bounds the keys that a backstop counts, at some 400 bytes each.
+// maxBackstopKeys bounds the keys that a backstop counts, at some 200 bytes each
+// besides the key.
 const maxBackstopKeys = 1 << 17
 
 func newBackstop(store Store, pods Pods, events Events, now func() time.Time) *backstop {
@@ -126,13 +127,17 @@ func (h *Hit) units(n int64) int64 { return min(product(h.Cost, n), policy.MaxIn
 // negative n is what was given back again, and so are slots that came free. A key
 // of Concurrency lasts a window from when it was noted last: with n = 0 its slots
 // are renewed.
-func (b *backstop) note(h *Hit, n int64) {
+func (b *backstop) note(h *Hit, n int64) { b.noteAt(h, n, b.now().UnixMicro()) }
+
+// noteAt is note for who knows the time already, in µs since 1970: most of what
+// note costs is to read the clock.
+func (b *backstop) noteAt(h *Hit, n, now int64) {
 	switch {
 	case n < 0:
-		b.lessen(h, h.units(-n))
+		b.lessen(h, h.units(-n), now)
 	case h.Cost == 0:
 	default:
-		if w := b.span(h, b.now().UnixMicro()); w != nil {
+		if w := b.span(h, now); w != nil {
 			w.used.Add(h.units(n))
 		}
 	}
@@ -171,12 +176,12 @@ func (b *backstop) take(h *Hit, n int64) (granted int64, r Result) {
 // Concurrency, it is told as well when the requests have ended.
 func (b *backstop) giveBack(h *Hit, n int64) {
 	units := h.units(n)
-	b.lessen(h, units)
+	b.lessen(h, units, b.now().UnixMicro())
 	b.debts.lessen(h.Key, units)
 }
 
-func (b *backstop) lessen(h *Hit, units int64) {
-	if w := b.known(h.Key); w != nil && w.holds(b.now().UnixMicro()) {
+func (b *backstop) lessen(h *Hit, units, now int64) {
+	if w := b.known(h.Key); w != nil && w.holds(now) {
 		w.lessen(units)
 	}
 }

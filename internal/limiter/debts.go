@@ -229,7 +229,7 @@ func (d *debts) end(e *debt, c *Call, err error) {
 			lost = e.under.units - c.Granted
 		}
 		e.under = owing{}
-	case errors.Is(err, ErrOverloaded):
+	case errors.Is(err, errCircuitOpen), errors.Is(err, ErrOverloaded): // not sent
 		e.tries--
 	}
 	d.forget(e)

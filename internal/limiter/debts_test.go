@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tallyman-dev/tallyman/internal/policy"
+	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
 var errDown = errors.New("the store is down")
@@ -246,6 +247,51 @@ func TestAFlappingStoreHandsOutOneAllowance(t *testing.T) {
 		// Its 20 came first and were reported: they are part of the limit's 100.
 		diff(t, "admitted", admitted, limit)
 	})
+}
+
+// C31 with a server that hangs ten times. What it carried out without our knowing
+// counts against the limit, hence fewer may be admitted.
+func TestAFlappingServerHandsOutOneAllowance(t *testing.T) {
+	const limit, allowance = 100, 20
+	server := testredis.Start(t)
+	s, told := circuits(t, impatient(t, server.Addr))
+	b := newBackstop(s, func(*Rule) (int, int) { return 1, 0 }, Events{}, time.Now)
+	defer b.close(t.Context())
+	h := Hit{Rule: standby(limitOf(policy.FixedWindow, limit, 720*time.Hour), allowance), Key: "k", Cost: 1}
+	var admitted, degraded int64
+	request := func() {
+		c := Call{Hits: []Hit{h}, Timeout: 20 * time.Millisecond}
+		if err := s.Do(t.Context(), &c); err != nil {
+			n := granted(b, h, 1)
+			admitted, degraded = admitted+n, degraded+n
+			return
+		}
+		b.note(&h, c.Granted)
+		admitted += c.Granted
+	}
+	requestUntil := func(want bool) {
+		for {
+			select {
+			case open := <-told:
+				diff(t, "open", open, want)
+				return
+			default:
+				request()
+			}
+		}
+	}
+	for range 10 {
+		server.Pause()
+		requestUntil(true)
+		server.Resume()
+		requestUntil(false)
+	}
+	for range limit {
+		request()
+	}
+	if admitted > limit+allowance || admitted < limit/2 || degraded != allowance {
+		t.Errorf("%d were admitted, %d of them by the backstop", admitted, degraded)
+	}
 }
 
 // Whatever fails, and whenever: what the backstop granted is charged exactly once

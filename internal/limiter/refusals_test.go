@@ -216,7 +216,7 @@ func TestMemoryOfRefusalsChangesNoDecision(t *testing.T) {
 				r.remember(&h, got, now, now)
 				taken = got.Allowed || taken && got.Reason != LimitExceeded
 			}
-			early := got.RetryAfter < want.RetryAfter && !(known && taken)
+			early := got.RetryAfter < want.RetryAfter && (!known || !taken)
 			if got.Allowed != want.Allowed || got.Reason != want.Reason || early {
 				rt.Fatalf("%s: cost %d gets %+v (from memory: %v), want %+v", a, h.Cost, got, known, want)
 			}
