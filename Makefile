@@ -55,6 +55,10 @@ test: redis controlplane ## Run all tests, against a real redis-server and a rea
 	@echo "test: go test $(RACE) ./..."
 	@KUBEBUILDER_ASSETS="$$(hack/controlplane/build.sh)" go test $(RACE) ./...
 
+.PHONY: test-faults
+test-faults: redis ## Run all tests against servers that fail, those that take long too (two minutes)
+	go test $(RACE) -count=1 ./test/chaos -chaos.all
+
 .PHONY: verify
 verify: stale vet lint ## Fail when generated files are stale, or manifests, an import rule, vet or lint are broken
 	@echo "verify: kustomize build config/default"

@@ -148,8 +148,8 @@ var defaults = map[string]string{
 	"client_name":   "tallyman",
 	"dial_timeout":  "2s",
 	"pool_size":     strconv.Itoa(min(10*runtime.GOMAXPROCS(0), 40)),
-	"read_timeout":  "3s",
-	"write_timeout": "3s",
+	"read_timeout":  "2s",
+	"write_timeout": "2s",
 }
 
 // parse reads the URL with go-redis's parser for its form. The parser's errors

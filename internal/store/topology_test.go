@@ -263,7 +263,7 @@ func TestTwoClientsHaveTheirOwnSettings(t *testing.T) {
 		settings[name] = client.(*redis.Client).Options()
 	}
 	if a, b := settings["first"], settings["second"]; a.PoolSize != 3 || b.PoolSize != 5 ||
-		a.ReadTimeout != 7*time.Second || b.ReadTimeout != 3*time.Second ||
+		a.ReadTimeout != 7*time.Second || b.ReadTimeout != 2*time.Second ||
 		a.ClientName != "tallyman" || b.ClientName != "other" || a.Password != "" || b.Password != "hunter2" {
 		t.Errorf("%+v\n%+v", a, b)
 	}

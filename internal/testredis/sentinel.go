@@ -119,6 +119,27 @@ func (s *Sentinel) URL() string {
 	return u.String()
 }
 
+// AwaitReplicas waits until the other servers are in sync with the first, as
+// after a restart, and the Sentinels know it.
+func (s *Sentinel) AwaitReplicas(t testing.TB) {
+	t.Helper()
+	for _, replica := range s.Servers[1:] {
+		awaitReplica(t, replica)
+	}
+	for _, sentinel := range s.Sentinels {
+		client := s.client(t, sentinel)
+		await(t, "the Sentinels see both replicas", failoverTimeout, func(ctx context.Context) bool {
+			healthy := 0
+			for _, replica := range client.Replicas(ctx, masterName).Val() {
+				if replica["flags"] == "slave" && replica["master-link-status"] == "ok" {
+					healthy++
+				}
+			}
+			return healthy == 2
+		})
+	}
+}
+
 // Master returns the server that the Sentinels take for the master.
 func (s *Sentinel) Master(t testing.TB) *Server {
 	t.Helper()
