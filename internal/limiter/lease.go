@@ -1,0 +1,396 @@
+package limiter
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// moment is a time of the leases' clock: since they began.
+type moment = time.Duration
+
+// lease is what a pod knows of one counter: the units that it has taken from the
+// shared count and not spent, until when the shared count has no more, and who
+// waits for its answer.
+//
+// hand and drought are read without the lock and replaced under it, and mean
+// nothing to other rules than theirs.
+type lease struct {
+	key     string
+	hand    atomic.Pointer[hand]
+	drought atomic.Pointer[drought]
+	// asking says that the shared count is being asked; who sets it, asks.
+	asking atomic.Bool
+
+	mu      sync.Mutex
+	rule    *Rule // the newest
+	waiting []*waiter
+	pace    pace
+	thirst  thirst
+	// used is when a request last needed the lock.
+	used moment
+	// dropped says that the lease is out of use: another one has the key.
+	dropped bool
+}
+
+// hand is units at hand. Only left ever changes, and counted under the lock.
+type hand struct {
+	left atomic.Int64
+	rule *Rule
+	// until is when the units may not be spent any more, border when the window
+	// ends in which they were counted: then there is nothing to give back.
+	until, border moment
+	// low has more units taken ahead of need when fewer are left.
+	low int64
+	// counted is what was left when the pace was last measured.
+	counted int64
+	standing
+}
+
+// drought is the time in which the shared count has nothing worth asking for.
+type drought struct {
+	rule *Rule
+	// until is when it is asked again; retryAt when it has a unit if none is
+	// given back before.
+	until, retryAt moment
+	standing
+}
+
+// standing is what the shared count said last.
+type standing struct {
+	shared  int64 // units left in it
+	resetAt moment
+}
+
+// Those of no rule.
+var (
+	noHand    = &hand{}
+	noDrought = &drought{}
+)
+
+func newLease(key string, now moment) *lease {
+	e := &lease{key: key, pace: pace{since: now - lifetime}, used: now}
+	e.hand.Store(noHand)
+	e.drought.Store(noDrought)
+	return e
+}
+
+// spend takes units at hand, all or none, and says how many are left.
+func (h *hand) spend(units int64) (left int64, ok bool) {
+	for {
+		left = h.left.Load()
+		if left < units {
+			return left, false
+		}
+		if h.left.CompareAndSwap(left, left-units) {
+			return left - units, true
+		}
+	}
+}
+
+func (h *hand) valid(r *Rule, now moment) bool { return h.rule == r && now < h.until }
+
+func (s *standing) granted(atHand int64, now moment) Result {
+	return Result{Allowed: true, Remaining: s.shared + atHand, ResetAfter: max(0, s.resetAt-now)}
+}
+
+// refuse is the answer to a hit when so many units are at hand.
+func (d *drought) refuse(cost, atHand int64, now moment) Result {
+	r := d.granted(atHand, now)
+	r.Allowed, r.Reason = false, LimitExceeded
+	r.RetryAfter = max(d.retryAt, d.until) - now
+	if cost == 1 {
+		return r
+	}
+	// That was one unit's time.
+	switch a := d.rule.algorithm.(type) {
+	case fixedWindow:
+	case *tokenBucket:
+		r.RetryAfter += micros(ceil(a.span(cost - 1)))
+	default:
+		r.RetryAfter = max(r.RetryAfter, r.ResetAfter)
+	}
+	return r
+}
+
+func (d *drought) holds(r *Rule, now moment) bool { return d.rule == r && now < d.until }
+
+// verdict is what is decided without asking.
+type verdict byte
+
+const (
+	verdictOpen verdict = iota
+	verdictRefused
+	verdictGranted
+	// verdictLow grants, and has the caller see to it that more is asked for.
+	verdictLow
+)
+
+// decide decides by what is at hand, if it suffices for all units, or by what is
+// known of the shared count, if nothing can be granted.
+func (e *lease) decide(h *Hit, units int64, now moment) (Result, verdict) {
+	at, left := e.hand.Load(), int64(0)
+	if at.valid(h.Rule, now) {
+		var ok bool
+		if left, ok = at.spend(units); ok {
+			r := at.granted(left, now)
+			if left < at.low && e.asking.CompareAndSwap(false, true) {
+				return r, verdictLow
+			}
+			return r, verdictGranted
+		}
+	}
+	dry := e.drought.Load()
+	if dry.holds(h.Rule, now) && left < h.Cost && h.Cost <= h.Rule.Capacity() {
+		return dry.refuse(h.Cost, left, now), verdictRefused
+	}
+	return Result{}, verdictOpen
+}
+
+// waiter is like requests that wait for the shared count.
+type waiter struct {
+	cost, n int64
+	// done is closed when the fields below are written. Until then they are
+	// under the lease's lock.
+	done    chan struct{}
+	granted int64
+	result  Result
+	err     error
+	served  bool
+	gone    bool // it waits no longer
+}
+
+func (w *waiter) serve(granted int64, r Result, err error) {
+	w.granted, w.result, w.err, w.served = granted, r, err, true
+	close(w.done)
+}
+
+// leave says that a waiter waits no longer, unless it has been served.
+func (e *lease) leave(w *waiter) (served bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w.gone = !w.served
+	return w.served
+}
+
+// question is what the shared count is asked by a lease at one time.
+type question struct {
+	rule  *Rule
+	batch []*waiter // whose need it is
+	units int64
+	size  int64 // units that are to be at hand afterwards
+	sent  moment
+}
+
+// ask makes the next question: for what those need who wait, and for what is
+// missing to a hand that lasts for a while, of which at most so many units may
+// be idle. Where nothing is needed, asking ends. The lease is locked.
+func (e *lease) ask(idle int64, now moment) (question, bool) {
+	q := question{rule: e.rule, sent: now}
+	for _, w := range e.waiting {
+		if !w.gone {
+			q.batch = append(q.batch, w)
+			q.units += w.cost * w.n
+		}
+	}
+	e.waiting = nil
+	left, spent := e.count(now)
+	e.pace.add(spent+q.units, now)
+	q.size = min(idle, e.pace.units())
+	q.units += max(0, q.size-left)
+	if q.units == 0 {
+		e.asking.Store(false)
+	}
+	return q, q.units > 0
+}
+
+// count says how many units are at hand, and how many have been spent since it
+// was asked last.
+func (e *lease) count(now moment) (left, spent int64) {
+	h := e.hand.Load()
+	if h == noHand {
+		return 0, 0
+	}
+	left = h.left.Load()
+	// Units that came back make less than nothing.
+	spent = max(0, h.counted-left)
+	h.counted = left
+	if !h.valid(e.rule, now) {
+		left = 0
+	}
+	return left, spent
+}
+
+// deal hands out what a question was granted, in the order in which the waiters
+// came, and keeps the rest at hand. It returns how many units are to be given
+// back. The lease is locked.
+func (e *lease) deal(q question, c *Call, live, idle int64, now moment) (surplus int64) {
+	if e.rule != q.rule {
+		idle = 0 // nobody spends them any more
+	}
+	answer := c.Results[0]
+	told := standing{shared: answer.Remaining, resetAt: now + answer.ResetAfter}
+	h := &hand{rule: q.rule, low: (q.size + 1) / 2, standing: told}
+	h.until, h.border = lasting(q, c)
+	dry := noDrought
+	if c.Granted < q.units {
+		h.low = 0
+		pause := e.thirst.pause(q.rule, live, c.Granted, answer.RetryAfter)
+		dry = &drought{rule: q.rule, until: now + pause, retryAt: now + answer.RetryAfter, standing: told}
+	} else {
+		e.thirst = thirst{}
+	}
+
+	pool, surplus := e.takeUp(h, c.Granted, now)
+	pool = serve(q.batch, pool, h, dry, now)
+	if now < h.until || dry != noDrought {
+		pool = e.serveLater(pool, h, dry, now)
+	}
+	if now >= h.until {
+		idle = 0
+	}
+	if pool > idle {
+		surplus += h.worth(pool-idle, now)
+		pool = idle
+	}
+	h.left.Store(pool)
+	h.counted = pool
+	e.hand.Store(h)
+	e.drought.Store(dry)
+	return surplus
+}
+
+// takeUp adds what is at hand to what was granted. Units whose time is over are
+// to be given back instead.
+func (e *lease) takeUp(h *hand, granted int64, now moment) (pool, surplus int64) {
+	last := e.hand.Load()
+	rest := last.left.Swap(0)
+	if !last.valid(h.rule, now) {
+		return granted, last.worth(rest, now)
+	}
+	// Both were counted in the same window: had another one begun, the last
+	// hand would not be valid any more.
+	if granted == 0 {
+		h.until, h.border = last.until, last.border
+	}
+	return granted + rest, 0
+}
+
+// worth is how many of so many units can be given back.
+func (h *hand) worth(units int64, now moment) int64 {
+	if now >= h.border {
+		return 0
+	}
+	return units
+}
+
+// serve gives to each waiter in turn what the pool has for it.
+func serve(waiters []*waiter, pool int64, h *hand, dry *drought, now moment) (rest int64) {
+	for _, w := range waiters {
+		if w.gone {
+			continue
+		}
+		n := min(w.n, pool/w.cost)
+		pool -= n * w.cost
+		if n == w.n {
+			w.serve(n, h.granted(pool, now), nil)
+		} else {
+			w.serve(n, dry.refuse(w.cost, pool, now), nil)
+		}
+	}
+	return pool
+}
+
+// serveLater serves those who came when the question had been sent already: all
+// in a drought, else as many as the pool has enough for.
+func (e *lease) serveLater(pool int64, h *hand, dry *drought, now moment) (rest int64) {
+	n, need := 0, int64(0)
+	for n < len(e.waiting) {
+		if w := e.waiting[n]; !w.gone {
+			need += w.cost * w.n
+		}
+		if need > pool && dry == noDrought {
+			break
+		}
+		n++
+	}
+	pool = serve(e.waiting[:n], pool, h, dry, now)
+	e.waiting = e.waiting[n:]
+	return pool
+}
+
+// fail tells an error to those who wait. What is at hand stays, and nothing is
+// asked ahead of need until it has been spent. The lease is locked.
+func (e *lease) fail(q question, err error) {
+	for _, w := range q.batch {
+		if !w.gone {
+			w.serve(0, Result{}, err)
+		}
+	}
+	last := e.hand.Load()
+	if last == noHand {
+		return
+	}
+	h := &hand{rule: last.rule, until: last.until, border: last.border, standing: last.standing}
+	rest := last.left.Swap(0)
+	h.left.Store(rest)
+	h.counted = rest
+	e.hand.Store(h)
+}
+
+// withdraw takes what is at hand, at most so much, and says from which hand.
+func (e *lease) withdraw(r *Rule, most int64, now moment) (units int64, from *hand) {
+	h := e.hand.Load()
+	for h.valid(r, now) {
+		units = min(most, h.left.Load())
+		if _, ok := h.spend(units); ok {
+			return units, h
+		}
+	}
+	return 0, h
+}
+
+// deposit puts units back to a hand, up to so many, and says how many have no
+// place there.
+func (e *lease) deposit(units int64, h *hand, idle int64, now moment) (rest int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.hand.Load() != h || !h.valid(h.rule, now) {
+		return h.worth(units, now)
+	}
+	n := min(units, max(0, idle-h.left.Load()))
+	h.left.Add(n)
+	return units - n
+}
+
+// follow has the lease follow a rule, when it is another than before, and
+// returns what is at hand of the old one. The lease is locked.
+func (e *lease) follow(r *Rule, now moment) (old *Rule, units int64) {
+	if e.rule == r {
+		return nil, 0
+	}
+	old, e.rule = e.rule, r
+	return old, e.empty(now)
+}
+
+// empty takes away all that is at hand, and says how much of it can be given
+// back. The lease is locked.
+func (e *lease) empty(now moment) (units int64) {
+	h := e.hand.Load()
+	e.hand.Store(noHand)
+	return h.worth(h.left.Swap(0), now)
+}
+
+// tidy takes away units whose time is over, and says how many of them can be
+// given back, and whether the lease is of no use any more.
+func (e *lease) tidy(now moment) (r *Rule, units int64, useless bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	h := e.hand.Load()
+	if h != noHand && now >= h.until {
+		r, units = h.rule, e.empty(now)
+	}
+	// Under the lock nobody begins to ask without a hand.
+	e.dropped = e.hand.Load() == noHand && !e.asking.Load() && now-e.used >= lifetime
+	return r, units, e.dropped
+}

@@ -1,0 +1,113 @@
+package limiter
+
+import (
+	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
+)
+
+const (
+	// lifetime bounds how long units are at hand: what is not spent by then goes
+	// back.
+	lifetime = time.Second
+	// shortestLife is below what taking units ahead of need is worth: units that
+	// live for a few round trips are given back more often than spent.
+	shortestLife = 10 * time.Millisecond
+	// horizon is how long the units at hand last at a lease's pace. A refill at
+	// half of them has 25 ms to arrive, and 40 of them a second serve any rate.
+	horizon = 50 * time.Millisecond
+	// paceOver is the shortest time over which a pace is measured.
+	paceOver = 10 * time.Millisecond
+)
+
+// life is how long units of a rule may be at hand. A quarter of a window keeps
+// what is counted close to what is admitted.
+func (r *Rule) life() time.Duration {
+	if r.limit.Calendar != nil {
+		return lifetime // the shortest of calendars' windows is a minute
+	}
+	return min(lifetime, r.limit.Window/4)
+}
+
+// idle is how many units may lie idle in each of so many pods, for all of them
+// to stay within the rule's share. Where it is 0, the shared count is asked for
+// every request.
+func (r *Rule) idle(live int64) int64 {
+	if r.life() < shortestLife {
+		return 0
+	}
+	return min(r.limit.Requests, r.Capacity()) * int64(r.distribution.MaxIdlePercent) / 100 / live
+}
+
+// lasting says until when granted units may be spent, and when the window ends in
+// which they were counted. The shared count decided after the question was sent,
+// so that by our clock its window ends no earlier than this.
+func lasting(q question, c *Call) (until, border moment) {
+	const never = moment(1<<63 - 1)
+	border = never
+	switch q.rule.limit.Algorithm {
+	case policy.FixedWindow:
+		border = q.sent + c.Results[0].ResetAfter
+	case policy.SlidingWindow: // says when the next window ends
+		border = q.sent + c.Results[0].ResetAfter - q.rule.limit.Window
+	}
+	return min(border, q.sent+q.rule.life()), border
+}
+
+// pace is the rate at which a lease's units are spent.
+type pace struct {
+	perSecond float64
+	spent     int64 // since then
+	since     moment
+}
+
+// add measures the pace: at once where it grows, and over a while where it
+// falls.
+func (p *pace) add(units int64, now moment) {
+	p.spent += units
+	rate := float64(p.spent) / max(now-p.since, paceOver).Seconds()
+	if now-p.since < paceOver {
+		p.perSecond = max(p.perSecond, rate)
+		return
+	}
+	p.perSecond, p.spent, p.since = rate, 0, now
+}
+
+// units is what is spent within the horizon.
+func (p *pace) units() int64 { return int64(p.perSecond * horizon.Seconds()) }
+
+const (
+	// share is the units that are worth a question to a count that has too few
+	// for everybody. Of those at the limits that gain more than 128 units/s for
+	// each pod, a pod asks once for 8.
+	share = 8
+	// The bounds of a pause between two such questions.
+	shortestPause, longestPause = 10 * time.Millisecond, 250 * time.Millisecond
+)
+
+// thirst is how often in a row the shared count had too little.
+type thirst struct {
+	// doublings of the pause: others want more than the pods that we know of.
+	doublings int
+}
+
+// pause is how long the shared count is left alone after it has granted too
+// little, so that a share worth asking for gathers for each live pod. It is no
+// longer than it takes to gain a quarter of the limit, so that nothing is lost.
+// Where no unit comes sooner, it lasts until there is one, or until others may
+// have given back theirs.
+func (t *thirst) pause(r *Rule, live, granted int64, retryAfter time.Duration) time.Duration {
+	switch {
+	case granted < share/2:
+		t.doublings = min(t.doublings+1, 8)
+	case granted >= 2*share:
+		t.doublings = max(t.doublings-1, 0)
+	}
+	if _, fixed := r.algorithm.(fixedWindow); fixed {
+		return min(retryAfter, lifetime)
+	}
+	unit := float64(r.limit.Window) / float64(r.limit.Requests)
+	gathering := time.Duration(min(share*float64(live)*unit*float64(int64(1)<<t.doublings), float64(longestPause)))
+	quarter := time.Duration(min(float64(r.Capacity())*unit/4, float64(longestPause)))
+	return max(min(max(gathering, shortestPause), quarter), min(retryAfter, lifetime))
+}

@@ -1,0 +1,388 @@
+package limiter
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// leases decide by units that they take from the shared count in batches, before
+// they are needed, and spend in memory. A unit is counted before it is spent, so
+// that whatever crashes, no more is admitted than the limit; the price is that
+// units are refused to others while they lie idle here, at most the percentage
+// that the rule declares in all pods together.
+//
+// FixedWindow and SlidingWindow admit in no window more than Exact would: units
+// are spent in the window that counted them, or not at all. With TokenBucket and
+// SlidingLog a unit is spent up to a second, or a quarter of the window, after it
+// was counted; so any stretch of time may see what was idle when it began on top
+// of what Exact admits.
+//
+// How many units are at hand follows the pace at which a key's are spent. What
+// has not been spent after a second, or a quarter of the window, is given back.
+// While the shared count has less than is wanted, it is asked only when enough
+// has gathered, and requests are refused by what it said last.
+//
+// Spending takes no lock and allocates nothing. leases are safe for concurrent
+// use.
+type leases struct {
+	store   Store
+	pods    Pods
+	elapsed func() moment
+	// byKey has the leases in use: string → *lease.
+	byKey sync.Map
+
+	// closed leases ask the shared count for every request.
+	closed atomic.Bool
+
+	mu      sync.Mutex
+	tidying bool
+	done    chan struct{}  // closed with the leases
+	work    sync.WaitGroup // goroutines, begun under the lock while not closed
+}
+
+// newLeases returns leases on a store's counts. A nil now is this process's
+// monotonic clock, which is the fastest to read.
+func newLeases(store Store, pods Pods, now func() time.Time) *leases {
+	l := &leases{store: store, pods: pods, done: make(chan struct{})}
+	if now == nil {
+		began := time.Now()
+		l.elapsed = func() moment { return time.Since(began) }
+	} else {
+		began := now()
+		l.elapsed = func() moment { return now().Sub(began) }
+	}
+	return l
+}
+
+// take implements local.
+func (l *leases) take(ctx context.Context, h *Hit, n int64, timeout time.Duration) (int64, Result, error) {
+	found, ok := l.byKey.Load(h.Key)
+	if !ok || h.Cost == 0 {
+		return l.takeSlowly(ctx, h, n, timeout)
+	}
+	e := found.(*lease)
+	r, v := e.decide(h, product(h.Cost, n), l.elapsed())
+	switch v {
+	case verdictOpen:
+		return l.takeSlowly(ctx, h, n, timeout)
+	case verdictRefused:
+		return 0, r, nil
+	case verdictLow:
+		l.start(func() { l.refill(e) })
+	}
+	return n, r, nil
+}
+
+// takeSlowly decides what needs more than a look at what is at hand.
+func (l *leases) takeSlowly(ctx context.Context, h *Hit, n int64, timeout time.Duration) (int64, Result, error) {
+	units := product(h.Cost, n)
+	if h.Cost == 0 || units > l.idle(h.Rule) {
+		return l.takeExactly(ctx, h, n, timeout)
+	}
+	now := l.elapsed()
+	e := l.locked(h, now)
+	// It may have come meanwhile.
+	r, v := e.decide(h, units, now)
+	var w *waiter
+	if v == verdictOpen {
+		if len(e.waiting) >= maxWaiting {
+			e.mu.Unlock()
+			return 0, Result{}, ErrOverloaded
+		}
+		w = &waiter{cost: h.Cost, n: n, done: make(chan struct{})}
+		e.waiting = append(e.waiting, w)
+	}
+	asks := v == verdictLow || w != nil && e.asking.CompareAndSwap(false, true)
+	e.mu.Unlock()
+	if asks {
+		l.start(func() { l.refill(e) })
+	}
+	switch {
+	case w != nil:
+		return e.await(ctx, w, timeout)
+	case v == verdictRefused:
+		return 0, r, nil
+	default:
+		return n, r, nil
+	}
+}
+
+// locked returns the lease of a hit's key, with its lock, following the hit's
+// rule.
+func (l *leases) locked(h *Hit, now moment) *lease {
+	for {
+		found, ok := l.byKey.Load(h.Key)
+		if !ok {
+			found, ok = l.byKey.LoadOrStore(h.Key, newLease(h.Key, now))
+		}
+		e := found.(*lease)
+		e.mu.Lock()
+		if e.dropped {
+			e.mu.Unlock()
+			continue
+		}
+		e.used = now
+		if old, units := e.follow(h.Rule, now); units > 0 {
+			l.start(func() { l.refund(context.Background(), old, e.key, units) })
+		}
+		if !ok {
+			l.beginTidying()
+		}
+		return e
+	}
+}
+
+// await waits for the shared count's answer. Units that come when a waiter has
+// left stay at hand.
+func (e *lease) await(ctx context.Context, w *waiter, timeout time.Duration) (int64, Result, error) {
+	late := time.NewTimer(timeout)
+	defer late.Stop()
+	var err error
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-late.C:
+		err = errLate
+	}
+	if err != nil && !e.leave(w) {
+		return 0, Result{}, err
+	}
+	return w.granted, w.result, w.err
+}
+
+// refill asks the shared count until nobody wants more of it, or it fails.
+func (l *leases) refill(e *lease) {
+	failed := false
+	for {
+		e.mu.Lock()
+		now, idle := l.elapsed(), l.idle(e.rule)
+		if failed || e.drought.Load().holds(e.rule, now) {
+			idle = 0 // nothing is worth asking for ahead of need
+		}
+		q, wanted := e.ask(idle, now)
+		e.mu.Unlock()
+		if !wanted {
+			return
+		}
+		failed = l.put(q, e) != nil
+	}
+}
+
+// put puts a question to the shared count and deals with the answer.
+func (l *leases) put(q question, e *lease) error {
+	c := Call{Op: Take, Hits: []Hit{{Rule: q.rule, Key: e.key, Cost: 1}}, Count: q.units}
+	err := l.store.Do(context.Background(), &c)
+
+	e.mu.Lock()
+	var surplus int64
+	if err != nil {
+		e.fail(q, err)
+	} else {
+		surplus = e.deal(q, &c, l.live(q.rule), l.idle(q.rule), l.elapsed())
+	}
+	e.mu.Unlock()
+	l.refund(context.Background(), q.rule, e.key, surplus)
+	return err
+}
+
+// takeExactly asks the shared count for the very requests: for one that costs
+// more than may lie idle, or where nothing may. They wait for nobody.
+func (l *leases) takeExactly(ctx context.Context, h *Hit, n int64, timeout time.Duration) (int64, Result, error) {
+	granted, r, err := l.ask(ctx, h, h.Cost, n, timeout)
+	found, ok := l.byKey.Load(h.Key)
+	if err != nil || !ok {
+		return granted, r, err
+	}
+	e := found.(*lease)
+	atHand := e.hand.Load().left.Load()
+	if r.Reason == LimitExceeded && n == 1 && h.Cost <= r.Remaining+atHand {
+		return l.takeWithHand(ctx, e, h, timeout)
+	}
+	r.Remaining += atHand
+	return granted, r, nil
+}
+
+// takeWithHand takes what is at hand for a request, and from the shared count
+// the rest that is missing.
+func (l *leases) takeWithHand(ctx context.Context, e *lease, h *Hit, timeout time.Duration) (int64, Result, error) {
+	own, from := e.withdraw(h.Rule, h.Cost, l.elapsed())
+	granted, r, err := l.ask(ctx, h, h.Cost-own, 1, timeout)
+	if granted == 0 {
+		l.restore(e, h.Rule, own, from)
+		r.Remaining += own
+	}
+	return granted, r, err
+}
+
+// restore puts units back to the hand that they came from, or gives them back.
+func (l *leases) restore(e *lease, r *Rule, units int64, to *hand) {
+	if rest := e.deposit(units, to, l.idle(r), l.elapsed()); rest > 0 {
+		l.start(func() { l.refund(context.Background(), r, e.key, rest) })
+	}
+}
+
+// ask asks the shared count for n requests at a cost.
+func (l *leases) ask(ctx context.Context, h *Hit, cost, n int64, timeout time.Duration) (int64, Result, error) {
+	c := single(Take, h, n)
+	defer c.release()
+	c.Hits[0].Cost, c.Timeout = cost, timeout
+	if err := l.store.Do(ctx, c); err != nil {
+		return 0, Result{}, err
+	}
+	return c.Granted, c.Results[0], nil
+}
+
+// giveBack implements local.
+func (l *leases) giveBack(h *Hit, n int64) {
+	if h.Cost == 0 {
+		return
+	}
+	units := product(h.Cost, n)
+	if found, ok := l.byKey.Load(h.Key); ok {
+		e := found.(*lease)
+		if to := e.hand.Load(); to.valid(h.Rule, l.elapsed()) {
+			l.restore(e, h.Rule, units, to)
+			return
+		}
+	}
+	l.start(func() { l.refund(context.Background(), h.Rule, h.Key, units) })
+}
+
+// refund gives units back to the shared count. What cannot be given back stays
+// counted until it expires by itself.
+func (l *leases) refund(ctx context.Context, r *Rule, key string, units int64) {
+	if units == 0 {
+		return
+	}
+	_ = l.store.Do(ctx, &Call{Op: Refund, Hits: []Hit{{Rule: r, Key: key, Cost: units}}})
+}
+
+func (l *leases) live(r *Rule) int64 {
+	live, _ := l.pods(r)
+	return max(1, int64(live))
+}
+
+// idle is how many units may lie idle here.
+func (l *leases) idle(r *Rule) int64 {
+	if l.closed.Load() {
+		return 0
+	}
+	return r.idle(l.live(r))
+}
+
+// start runs work in the background or, when the leases are closed, at once.
+func (l *leases) start(work func()) {
+	l.mu.Lock()
+	if l.closed.Load() {
+		l.mu.Unlock()
+		work()
+		return
+	}
+	l.work.Go(work)
+	l.mu.Unlock()
+}
+
+// tidyEvery is how often units are looked for that are to be given back.
+const tidyEvery = 250 * time.Millisecond
+
+// beginTidying sees to it that leases are tidied until they are closed.
+func (l *leases) beginTidying() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tidying || l.closed.Load() {
+		return
+	}
+	l.tidying = true
+	l.work.Go(func() {
+		tick := time.NewTicker(tidyEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-l.done:
+				return
+			case <-tick.C:
+				l.giveBackAll(context.Background(), l.tidy())
+			}
+		}
+	})
+}
+
+// unspent is units to be given back.
+type unspent struct {
+	rule  *Rule
+	key   string
+	units int64
+}
+
+// tidy drops the leases that are of no use any more, and returns what is to be
+// given back.
+func (l *leases) tidy() (back []unspent) {
+	now := l.elapsed()
+	for key, found := range l.byKey.Range {
+		e := found.(*lease)
+		rule, units, useless := e.tidy(now)
+		if units > 0 {
+			back = append(back, unspent{rule, e.key, units})
+		}
+		if useless {
+			l.byKey.CompareAndDelete(key, e)
+		}
+	}
+	return back
+}
+
+// giveBackAll gives units of many keys back, many at the same time, which the
+// store combines.
+func (l *leases) giveBackAll(ctx context.Context, all []unspent) {
+	const together = 64
+	var wg sync.WaitGroup
+	for some := range slices.Chunk(all, (len(all)+together)/together) {
+		wg.Go(func() {
+			for _, u := range some {
+				l.refund(ctx, u.rule, u.key, u.units)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// close gives back all units at hand, and waits until nothing runs in the
+// background, or the context ends. Requests can still be decided.
+func (l *leases) close(ctx context.Context) {
+	l.mu.Lock()
+	again := l.closed.Swap(true)
+	l.mu.Unlock()
+	if again {
+		return
+	}
+	close(l.done)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		l.giveBackAll(ctx, l.emptyAll())
+		l.work.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
+func (l *leases) emptyAll() (back []unspent) {
+	now := l.elapsed()
+	for _, found := range l.byKey.Range {
+		e := found.(*lease)
+		e.mu.Lock()
+		rule := e.rule
+		units := e.empty(now)
+		e.mu.Unlock()
+		if units > 0 {
+			back = append(back, unspent{rule, e.key, units})
+		}
+	}
+	return back
+}
