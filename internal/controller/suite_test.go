@@ -270,7 +270,8 @@ func (w *world) service(name string, selector map[string]string) *corev1.Service
 // beat reports as the sidecar of a pod does.
 func (w *world) beat(ctx context.Context, pod string, generations map[string]int64) {
 	GinkgoHelper()
-	Expect(w.store.Beat(ctx, w.ns, store.Heartbeat{Pod: pod, Policies: generations})).To(Succeed())
+	_, err := w.store.Beat(ctx, w.ns, store.Heartbeat{Pod: pod, Policies: generations})
+	Expect(err).NotTo(HaveOccurred())
 }
 
 // published are the definitions in Redis, by name.

@@ -66,9 +66,14 @@ func TestTheDocumentedACLsSuffice(t *testing.T) {
 	admin.ScriptFlush(t.Context())
 	publish(t, manager, "shop")
 	next(t, "the deletion", w.snapshots)
+	beats := func(ns string, policies map[string]int64) error {
+		_, err := sidecar.Beat(t.Context(), ns, store.Heartbeat{Pod: "a", Policies: policies})
+		return err
+	}
 	for _, err := range []error{
 		sidecar.Ping(t.Context()),
-		sidecar.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}),
+		beats("shop", map[string]int64{"orders": 1, "login": 1}),
+		beats("shop", map[string]int64{"orders": 1}),
 		manager.Ping(t.Context()),
 	} {
 		if err != nil {
@@ -92,7 +97,7 @@ func TestTheDocumentedACLsSuffice(t *testing.T) {
 		if _, err := sidecar.Load(t.Context(), "bank"); err == nil {
 			t.Error("read another namespace's definitions")
 		}
-		if err := sidecar.Beat(t.Context(), "bank", store.Heartbeat{Pod: "a"}); err == nil {
+		if beats("bank", nil) == nil {
 			t.Error("reported in another namespace")
 		}
 		if _, err := sidecar.Publish(t.Context(), "shop", nil); err == nil {

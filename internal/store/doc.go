@@ -6,6 +6,8 @@
 //	policies:{<ns>}   hash    policy name → definition (policy.Definition.Encode)
 //	revision:{<ns>}   string  "epoch-number", increases with every publish
 //	enforcers:{<ns>}  hash    pod → heartbeat
+//	places:{<ns>}     zset    policy/pod of each that lives, by name
+//	seen:{<ns>}       zset    the same, by the µs of the last heartbeat
 //	namespaces        set     namespaces that have definitions, for the sweep
 //	events:<ns>       channel "revision epoch-number"
 //
@@ -17,9 +19,11 @@
 // package limiter needs for its counters:
 //
 //	%R~tallyman:policies:{<ns>} %R~tallyman:revision:{<ns>}
-//	~tallyman:enforcers:{<ns>} &tallyman:events:<ns>
+//	~tallyman:enforcers:{<ns>} ~tallyman:places:{<ns>} ~tallyman:seen:{<ns>}
+//	&tallyman:events:<ns>
 //	+client|setname +ping +get +subscribe +eval_ro +evalsha_ro +type +hlen +hkeys +hstrlen +hget
 //	+eval +evalsha +time +del +hset +hdel +pexpire +hrandfield
+//	+zcard +zadd +zrem +zrangebyscore +zlexcount
 //
 // The manager needs these:
 //

@@ -16,9 +16,9 @@ import (
 
 const (
 	// BeatInterval is how often an enforcer reports.
-	BeatInterval = 5 * time.Second
+	BeatInterval = 3 * time.Second
 	// EnforcerTimeout is when an enforcer that does not report counts as gone.
-	EnforcerTimeout = 3 * BeatInterval
+	EnforcerTimeout = 5 * BeatInterval
 	// forgetAfter is when the report of an enforcer that is gone is removed.
 	forgetAfter = 2 * EnforcerTimeout
 	// maxReport bounds one report, in bytes: 20,000 policies of 50 bytes.
@@ -68,17 +68,53 @@ type Enforcer struct {
 	LastSeen time.Time
 }
 
-// Beat reports an enforcer as alive.
-func (s *Store) Beat(ctx context.Context, ns string, h Heartbeat) error {
-	report, err := h.encode()
-	if err == nil {
-		keys := []string{s.enforcersKey(ns)}
-		err = beatScript.Run(ctx, s.client, keys, h.Pod, report, forgetAfter.Milliseconds()).Err()
-	}
+// Share tells an enforcer of a policy how many there are, and which one it is.
+type Share struct {
+	// Live is how many enforcers of the policy are alive, this one included.
+	Live int
+	// Place of this one among them, 0..Live-1, by the names of the pods.
+	Place int
+}
+
+// Beat reports an enforcer as alive. It returns the shares of the policies that
+// it enforces, by name.
+func (s *Store) Beat(ctx context.Context, ns string, h Heartbeat) (map[string]Share, error) {
+	shares, err := s.beat(ctx, ns, h)
 	if err != nil {
-		return fmt.Errorf("report enforcer %.80q: %w", h.Pod, err)
+		return nil, fmt.Errorf("report enforcer %.80q: %w", h.Pod, err)
 	}
-	return nil
+	return shares, nil
+}
+
+func (s *Store) beat(ctx context.Context, ns string, h Heartbeat) (map[string]Share, error) {
+	report, err := h.encode()
+	if err != nil {
+		return nil, err
+	}
+	policies := slices.Collect(maps.Keys(h.Policies))
+	reply, err := s.runBeat(ctx, ns, h.Pod, report, policies)
+	if err != nil {
+		return nil, err
+	}
+	if len(reply) != 2*len(policies) {
+		return nil, fmt.Errorf("the script answered with %d numbers for %d policies", len(reply), len(policies))
+	}
+	shares := make(map[string]Share, len(policies))
+	for i, name := range policies {
+		shares[name] = Share{Live: int(reply[2*i]), Place: int(reply[2*i+1])}
+	}
+	return shares, nil
+}
+
+// runBeat without a report withdraws the one before.
+func (s *Store) runBeat(ctx context.Context, ns, pod string, report []byte, policies []string) ([]int64, error) {
+	keys := []string{s.enforcersKey(ns), s.placesKey(ns), s.seenKey(ns)}
+	args := append(make([]any, 0, 4+len(policies)),
+		pod, report, forgetAfter.Milliseconds(), EnforcerTimeout.Milliseconds())
+	for _, name := range policies {
+		args = append(args, name)
+	}
+	return beatScript.Run(ctx, s.client, keys, args...).Int64Slice()
 }
 
 func (h Heartbeat) encode() ([]byte, error) {
@@ -98,9 +134,9 @@ func (h Heartbeat) encode() ([]byte, error) {
 	return report, err
 }
 
-// Leave withdraws an enforcer's report.
+// Leave withdraws an enforcer's report, and has others take over its shares.
 func (s *Store) Leave(ctx context.Context, ns, pod string) error {
-	if err := s.client.HDel(ctx, s.enforcersKey(ns), pod).Err(); err != nil {
+	if _, err := s.runBeat(ctx, ns, pod, nil, nil); err != nil {
 		return fmt.Errorf("withdraw enforcer %q: %w", pod, err)
 	}
 	return nil

@@ -19,7 +19,7 @@ func TestEnforcersAreThoseHeardOfLately(t *testing.T) {
 		Policies: map[string]int64{"orders": 7}, Rejected: map[string]string{"login": "cut off"}, Version: "v1",
 	}
 	for _, h := range []store.Heartbeat{beat, {Pod: "b"}, {Pod: "c"}} {
-		if err := s.Beat(t.Context(), "shop", h); err != nil {
+		if _, err := s.Beat(t.Context(), "shop", h); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,7 +48,7 @@ func TestABeatForgetsWhoIsLongGone(t *testing.T) {
 	key := prefix + ":enforcers:{shop}"
 	gone := client.Time(t.Context()).Val().Add(-time.Hour).UnixMicro()
 	client.HSet(t.Context(), key, "gone", micros(gone)+` {"pod":"gone"}`, "garbage", "x")
-	if err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
+	if _, err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"a"}, client.HKeys(t.Context(), key).Val()); diff != "" {
@@ -64,7 +64,7 @@ func TestManyThatAreGoneAreForgottenAFewPerBeat(t *testing.T) {
 		client.HSet(t.Context(), key, strconv.Itoa(i), "1 {}")
 	}
 	for range gone/9 + 1 { // of the ten that a beat looks at, one may be its own
-		if err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
+		if _, err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,7 +76,7 @@ func TestManyThatAreGoneAreForgottenAFewPerBeat(t *testing.T) {
 func TestAReportIsBounded(t *testing.T) {
 	s, _, _ := sharedStore(t)
 	long := strings.Repeat("é", 1<<19)
-	if err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a", Rejected: map[string]string{"orders": "x" + long}}); err != nil {
+	if _, err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a", Rejected: map[string]string{"orders": "x" + long}}); err != nil {
 		t.Fatal(err)
 	}
 	enforcers, err := s.Enforcers(t.Context(), "shop")
@@ -87,7 +87,7 @@ func TestAReportIsBounded(t *testing.T) {
 		t.Errorf("the reason has %d bytes: %.20q…", len(reason), reason)
 	}
 	for _, h := range []store.Heartbeat{{}, {Pod: long[:254]}, {Pod: "a", Version: long}} {
-		if err := s.Beat(t.Context(), "shop", h); err == nil || len(err.Error()) > 1000 {
+		if _, err := s.Beat(t.Context(), "shop", h); err == nil || len(err.Error()) > 1000 {
 			t.Errorf("reported %.20q: %.200v", h.Pod, err)
 		}
 	}
@@ -101,7 +101,7 @@ func TestHugeReportsDoNotBurdenTheReader(t *testing.T) {
 	report := func(pod string, size int) string {
 		return now + ` {"pod":"` + pod + `","version":"` + strings.Repeat("x", size) + `"}`
 	}
-	if err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
+	if _, err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	reports := map[string]string{"huge": report("huge", 1<<20)}
@@ -133,7 +133,7 @@ func TestAForeignKeyInPlaceOfTheReportsIsReplaced(t *testing.T) {
 	if enforcers, err := s.Enforcers(t.Context(), "shop"); err != nil || len(enforcers) != 0 {
 		t.Errorf("enforcers: %v, %v", enforcers, err)
 	}
-	if err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
+	if _, err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	if enforcers, err := s.Enforcers(t.Context(), "shop"); err != nil || len(enforcers) != 1 {

@@ -48,6 +48,8 @@ func New(client redis.UniversalClient, prefix string) *Store {
 func (s *Store) policiesKey(ns string) string  { return s.prefix + ":policies:{" + ns + "}" }
 func (s *Store) revisionKey(ns string) string  { return s.prefix + ":revision:{" + ns + "}" }
 func (s *Store) enforcersKey(ns string) string { return s.prefix + ":enforcers:{" + ns + "}" }
+func (s *Store) placesKey(ns string) string    { return s.prefix + ":places:{" + ns + "}" }
+func (s *Store) seenKey(ns string) string      { return s.prefix + ":seen:{" + ns + "}" }
 func (s *Store) channel(ns string) string      { return s.prefix + ":events:" + ns }
 func (s *Store) namespacesKey() string         { return s.prefix + ":namespaces" }
 

@@ -10,8 +10,14 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/store"
 )
 
-// beatTimeout bounds one report, and the withdrawal of reports.
-const beatTimeout = 2 * time.Second
+const (
+	// beatTimeout bounds one report, and the withdrawal of reports.
+	beatTimeout = 2 * time.Second
+	// shareHeld is how long a share is held when the store tells of fewer pods. A
+	// store that lost its data knows all pods again after an interval; until then
+	// each pod would take itself for one of few.
+	shareHeld = store.BeatInterval + beatTimeout
+)
 
 // follower takes over what the manager publishes, and reports what is enforced.
 type follower struct {
@@ -29,6 +35,14 @@ type follower struct {
 	// failedAfter is the time of the last good read, if reads fail since.
 	failedAfter atomic.Pointer[time.Time]
 	beatFails   bool // the last heartbeat failed; by report only
+	shares      atomic.Pointer[map[string]heldShare]
+}
+
+// heldShare is a pod's share of a policy's limits, which it holds until then,
+// unless there are more pods.
+type heldShare struct {
+	store.Share
+	until time.Time
 }
 
 // follow starts a follower.
@@ -111,12 +125,43 @@ func (f *follower) beat(ctx context.Context) {
 	timeout, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	s := f.limiter.current.Load()
-	err := f.store.Beat(timeout, f.namespace, store.Heartbeat{
+	shares, err := f.store.Beat(timeout, f.namespace, store.Heartbeat{
 		Pod: f.pod, Revision: s.revision, Policies: s.generations(), Rejected: s.rejected, Version: f.version,
 	})
+	if err == nil {
+		f.takeShares(shares, time.Now())
+	}
 	if ctx.Err() == nil {
 		f.beaten(err)
 	}
+}
+
+// takeShares makes what the store says this pod's shares.
+func (f *follower) takeShares(told map[string]store.Share, now time.Time) {
+	next := make(map[string]heldShare, len(told))
+	for name, share := range told {
+		if held := f.held(name); share.Live < held.Live && now.Before(held.until) {
+			next[name] = held
+			continue
+		}
+		next[name] = heldShare{share, now.Add(shareHeld)}
+	}
+	f.shares.Store(&next)
+}
+
+func (f *follower) held(policyName string) heldShare {
+	if shares := f.shares.Load(); shares != nil {
+		return (*shares)[policyName]
+	}
+	return heldShare{}
+}
+
+// share is how many live pods enforce a policy, and which of them, from 0, this
+// one is. It is 0 pods before the store has told. It is safe for concurrent use,
+// and quick.
+func (f *follower) share(policyName string) (live, place int) {
+	s := f.held(policyName)
+	return s.Live, s.Place
 }
 
 // beaten logs when heartbeats begin to fail and when they no longer do, once
