@@ -87,12 +87,17 @@ func newGuarded() *guarded {
 	return g
 }
 
-// call sends a batch of jobs, and returns the error of the last.
-func (g *guarded) call(n int) error {
+func batchOf(n int) []*flight {
 	batch := make([]*flight, n)
 	for i := range batch {
 		batch[i] = &flight{job: job{hits: []decision{{key: "failed"}}}}
 	}
+	return batch
+}
+
+// call sends a batch of jobs, and returns the error of the last.
+func (g *guarded) call(n int) error {
+	batch := batchOf(n)
 	g.send(context.Background(), batch)
 	return batch[n-1].err
 }
@@ -140,7 +145,7 @@ func TestABatchHasFailedWhenAllOfItHas(t *testing.T) {
 		defer g.close(t.Context())
 		half := g.over(func(_ context.Context, batch []*flight) { batch[0].err, batch[1].err = errDown, reply("NOPERM") })
 		for range 20 {
-			half(t.Context(), []*flight{{}, {}})
+			half(t.Context(), batchOf(2))
 		}
 		diff(t, "open", g.open(), false)
 	})
