@@ -58,3 +58,39 @@ func TestUnitsGrantedDuringAnExchangeMakeAViewUnsure(t *testing.T) {
 	exchange(6, func() {})
 	refusal(4, true)
 }
+
+// Exchanges live on what stores say of a counter after a call.
+func TestStoresTellStatesAfterTheCall(t *testing.T) {
+	for _, a := range syncedAlgorithms {
+		t.Run(string(a), func(t *testing.T) {
+			onBothStores(t, func(t *testing.T, s Store, c *clock) {
+				l := limitOf(a, 10, time.Minute)
+				hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1}
+				for i, step := range []struct {
+					op               Op
+					token            string
+					count, remaining int64
+					again            bool
+				}{
+					{op: Peek, count: 1, remaining: 10},
+					{op: Take, count: 3, remaining: 7},
+					{op: Charge, token: "a", count: 2, remaining: 5},
+					{op: Charge, token: "a", count: 2, remaining: 5, again: true},
+					{op: Refund, token: "b", count: 4, remaining: 9},
+					{op: Refund, token: "b", count: 4, remaining: 9, again: true},
+					{op: Take, count: 20, remaining: 0},
+					{op: Charge, token: "c", count: 1, remaining: 0},
+				} {
+					call := do(t, s, Call{Op: step.op, Hits: []Hit{hit}, Count: step.count, Token: step.token, wantStates: true})
+					after := call.states[0]
+					if got := hit.Rule.remaining(after); got != step.remaining || after.now != c.micros {
+						t.Errorf("step %d: %+v leaves %d, want %d at %d", i, after, got, step.remaining, c.micros)
+					}
+					if step.token != "" && call.done == step.again {
+						t.Errorf("step %d: done: %t", i, call.done)
+					}
+				}
+			})
+		})
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tallyman-dev/tallyman/internal/policy"
+	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
 // syncedAlgorithms are those that can be counted in views.
@@ -48,8 +49,8 @@ type farStore struct {
 	// they are spared.
 	loses  float64
 	spares bool
-	down  atomic.Bool
-	calls atomic.Int64
+	down   atomic.Bool
+	calls  atomic.Int64
 }
 
 func newFarStore() *farStore {
@@ -504,5 +505,30 @@ func BenchmarkSynced(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		_, _, _ = s.take(b.Context(), &hit, 1, 0)
+	}
+}
+
+// The same on a real Redis, and with callers at once.
+func TestSyncedOnRedisStaysWithinItsBound(t *testing.T) {
+	store, _ := live(t, testredis.Shared(t))
+	for _, a := range syncedAlgorithms {
+		t.Run(string(a), func(t *testing.T) {
+			l := limitOf(a, 2000, 7200*time.Hour)
+			hit := Hit{Rule: overshooting(l, 10), Key: keyOf(t, l), Cost: 1}
+			pods := syncedPods(store, 4, Events{})
+			var admitted atomic.Int64
+			var wg sync.WaitGroup
+			for place, p := range pods {
+				for range 1 + place {
+					wg.Go(func() { admitted.Add(spend(t, p, hit, 1000)) })
+				}
+			}
+			wg.Wait()
+			leaveAll(t, pods)
+			if n := admitted.Load(); n < 2000 || n > 2200 {
+				t.Errorf("%d were admitted, limit 2000, bound 2200", n)
+			}
+			diff(t, "remaining", peek(t, store, hit)[0].Remaining, 0)
+		})
 	}
 }
