@@ -305,3 +305,6 @@ func (s *soonest) Pop() any {
 	*s = old[:len(old)-1]
 	return last
 }
+
+// renew has the slots that a hit was granted last another window.
+func (b *backstop) renew(h *Hit) { b.note(h, 0) }

@@ -236,6 +236,10 @@ func (c *Call) validate() error {
 
 func (r *Rule) holdsSlots() bool { return r.limit.Algorithm == policy.Concurrency }
 
+func (c *Call) holdsSlots() bool {
+	return slices.ContainsFunc(c.Hits, func(h Hit) bool { return h.Rule.holdsSlots() })
+}
+
 func (j *job) holdsSlots() bool {
 	return slices.ContainsFunc(j.hits, func(d decision) bool { return d.rule.holdsSlots() })
 }

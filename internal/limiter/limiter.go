@@ -77,6 +77,8 @@ type Call struct {
 	// Results are in the order of the hits, and tell how the last of the
 	// requests fared.
 	Results []Result
+	// Failure is why the store did not decide, where results are Degraded.
+	Failure error
 
 	// wantStates asks for states: those of the counters after the call.
 	wantStates bool
@@ -131,6 +133,12 @@ type Result struct {
 	RetryAfter time.Duration
 	// ResetAfter is the time until the counter is back at its full limit.
 	ResetAfter time.Duration
+	// Degraded says that the store did not answer, so that the limit's failure
+	// policy decided.
+	Degraded bool
+	// Unknown says that the counter was not asked: it is not known what remains.
+	// Another limit had refused, or the store did not answer.
+	Unknown bool
 }
 
 // count is how many requests a call is about.

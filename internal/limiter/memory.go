@@ -212,8 +212,15 @@ func (m *Memory) renew(j *job, now int64) {
 	for i := range j.hits {
 		d := &j.hits[i]
 		slots, ok := d.rule.algorithm.(concurrency)
-		if ok && !slots.renew(m.counter(d.key), now, d.price, j.token) {
+		if !ok {
+			continue
+		}
+		c := m.counter(d.key)
+		if !slots.renew(c, now, d.price, j.token) {
 			j.granted[enforced] = 0
+		}
+		if !c.blank() {
+			c.resetAt = max(c.resetAt, now+slots.window+m.linger)
 		}
 	}
 }

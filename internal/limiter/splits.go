@@ -55,3 +55,28 @@ func (s *splits) do(c *Call) error {
 	h.Rule = whole
 	return err
 }
+
+// parts are the splits for the slots of one request, which its token holds.
+type parts struct {
+	splits *splits
+	token  string
+}
+
+// take implements local.
+func (p parts) take(_ context.Context, h *Hit, n int64, _ time.Duration) (int64, Result, error) {
+	c := &Call{Op: Take, Hits: []Hit{*h}, Count: n, Token: p.token}
+	if err := p.splits.do(c); err != nil {
+		return 0, Result{}, err
+	}
+	return c.Granted, c.Results[0], nil
+}
+
+// giveBack implements local.
+func (p parts) giveBack(h *Hit, _ int64) { p.tell(Refund, h) }
+
+func (p parts) renew(h *Hit) { p.tell(Renew, h) }
+
+// tell fails only for what take refused as well.
+func (p parts) tell(op Op, h *Hit) {
+	_ = p.splits.do(&Call{Op: op, Hits: []Hit{*h}, Token: p.token})
+}

@@ -1,0 +1,238 @@
+package limiter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
+)
+
+// far is a shared count that can fail, and counts what it is asked.
+type far struct {
+	Store
+	calls  atomic.Int64
+	broken atomic.Bool
+}
+
+var errFar = errors.New("far away")
+
+func (f *far) Do(ctx context.Context, c *Call) error {
+	f.calls.Add(1)
+	if f.broken.Load() {
+		return errFar
+	}
+	return f.Store.Do(ctx, c)
+}
+
+// engineOver returns an engine and its store, within a bubble of synthetic time.
+func engineOver(t *testing.T, pods int) (*Engine, *far) {
+	f := &far{Store: NewMemory(time.Now)}
+	e := NewEngine(f, EngineOptions{Pods: func(*Rule) (live, place int) { return pods, 0 }})
+	t.Cleanup(func() { e.Close(context.Background()) })
+	return e, f
+}
+
+// planned is the rule of a policy's limit.
+func planned(t *testing.T, l policy.Limit) *Rule {
+	t.Helper()
+	spec := policy.Spec{Limits: []policy.Limit{l}}
+	spec.Default()
+	r, err := PrepareLimit(&spec.Limits[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func perMinute(requests int64, mode policy.DistributionMode, failure policy.FailurePolicy) policy.Limit {
+	return policy.Limit{
+		Name: "l", Requests: &requests, Window: policy.Duration(time.Minute), Algorithm: policy.FixedWindow,
+		Distribution: policy.Distribution{Mode: mode}, FailurePolicy: failure,
+	}
+}
+
+// admitted takes one request after the other and counts those that pass.
+func admitted(t *testing.T, s Store, n int, hits ...Hit) (passed int) {
+	t.Helper()
+	for range n {
+		passed += int(do(t, s, Call{Hits: hits}).Granted)
+	}
+	return passed
+}
+
+func TestEngineAnswersARefusedKeyByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, store := engineOver(t, 1)
+		hit := Hit{Rule: planned(t, perMinute(3, policy.Exact, policy.FailureBackstop)), Key: "k", Cost: 1}
+		diff(t, "admitted", admitted(t, e, 100, hit), 3)
+		diff(t, "calls", store.calls.Load(), 4)
+		time.Sleep(time.Second) // a refusal is remembered for a second at most
+		diff(t, "admitted later", admitted(t, e, 100, hit), 0)
+		diff(t, "calls", store.calls.Load(), 5)
+
+		// Changed policies have new rules. (C39)
+		raised := hit
+		raised.Rule = planned(t, perMinute(5, policy.Exact, policy.FailureBackstop))
+		diff(t, "admitted by more", admitted(t, e, 10, raised), 2)
+
+		do(t, e, Call{Op: Refund, Hits: []Hit{raised}})
+		diff(t, "admitted after a refund", admitted(t, e, 10, raised), 1)
+	})
+}
+
+func TestEngineFollowsTheFailurePolicy(t *testing.T) {
+	for failure, want := range map[policy.FailurePolicy]struct {
+		admitted int
+		last     Result
+	}{
+		policy.FailureAllow: {10, Result{Allowed: true, Reason: StoreUnavailable, Degraded: true, Unknown: true}},
+		policy.FailureDeny:  {0, Result{Reason: StoreUnavailable, Degraded: true, Unknown: true}},
+		// 8 requests and 2 pods.
+		policy.FailureBackstop: {4, Result{Reason: LimitExceeded, RetryAfter: time.Minute, ResetAfter: time.Minute, Degraded: true, Unknown: true}},
+	} {
+		for _, mode := range []policy.DistributionMode{policy.Exact, policy.Leased, policy.Synced} {
+			t.Run(fmt.Sprint(failure, mode), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					e, store := engineOver(t, 2)
+					store.broken.Store(true)
+					hit := Hit{Rule: planned(t, perMinute(8, mode, failure)), Key: "k", Cost: 1}
+					diff(t, "admitted", admitted(t, e, 10, hit), want.admitted)
+					c := do(t, e, Call{Hits: []Hit{hit}})
+					diff(t, "the last", c.Results[0], want.last)
+					if !errors.Is(c.Failure, errFar) {
+						t.Errorf("the failure is %v", c.Failure)
+					}
+					hit.Cost = 9
+					diff(t, "a cost above the limit", do(t, e, Call{Hits: []Hit{hit}}).Results[0],
+						Result{Reason: CostExceedsLimit, Degraded: true, Unknown: true})
+				})
+			})
+		}
+	}
+}
+
+// C31: a store that comes and goes hands out no allowance each time.
+func TestBackstopIsWarmWhenTheStoreFlaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, store := engineOver(t, 2)
+		hit := Hit{Rule: planned(t, perMinute(10, policy.Exact, policy.FailureBackstop)), Key: "k", Cost: 1}
+		passed := 0
+		for i := range 20 {
+			store.broken.Store(i%2 == 1)
+			passed += admitted(t, e, 3, hit)
+		}
+		if passed > 10+5 {
+			t.Fatalf("%d passed, with a limit of 10 and an allowance of 5", passed)
+		}
+		// What the backstop admitted is charged when the store is back.
+		store.broken.Store(false)
+		time.Sleep(10 * time.Second)
+		diff(t, "remaining", peek(t, e, hit)[0].Remaining, int64(max(0, 10-passed)))
+	})
+}
+
+// All limits of a request grant it, or none is charged, whoever decides them.
+func TestEngineChargesAllLimitsOrNone(t *testing.T) {
+	modes := []policy.DistributionMode{policy.Exact, policy.Leased, policy.Synced, policy.Split}
+	for _, refusing := range modes {
+		t.Run(string(refusing), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, _ := engineOver(t, 1)
+				var hits []Hit
+				for _, mode := range modes {
+					requests := int64(20)
+					if mode == refusing {
+						requests = 5
+					}
+					hits = append(hits, Hit{Rule: planned(t, perMinute(requests, mode, policy.FailureBackstop)), Key: string(mode), Cost: 1})
+				}
+				diff(t, "admitted together", admitted(t, e, 10, hits...), 5)
+				for i, mode := range modes {
+					if mode != refusing {
+						diff(t, string(mode), admitted(t, e, 30, hits[i]), 15)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A shadow counts and stands in nobody's way.
+func TestEngineShadowsRefuseNobody(t *testing.T) {
+	for _, mode := range []policy.DistributionMode{policy.Exact, policy.Leased, policy.Synced, policy.Split} {
+		synctest.Test(t, func(t *testing.T) {
+			e, _ := engineOver(t, 1)
+			shadow := Hit{Rule: planned(t, perMinute(2, mode, policy.FailureBackstop)), Key: "s", Cost: 1, Shadow: true}
+			enforced := Hit{Rule: planned(t, perMinute(5, policy.Exact, policy.FailureBackstop)), Key: "e", Cost: 1}
+			diff(t, string(mode), admitted(t, e, 10, shadow, enforced), 5)
+			shadow.Shadow = false
+			diff(t, "left of the shadow", admitted(t, e, 10, shadow), 0)
+		})
+	}
+}
+
+// Slots are held while the request runs, however long, and come back with its
+// end; after a crash they end by themselves.
+func TestSlotsAreHeldUntilReleased(t *testing.T) {
+	for _, mode := range []policy.DistributionMode{policy.Exact, policy.Split} {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, _ := engineOver(t, 1)
+				l := perMinute(2, mode, policy.FailureBackstop)
+				l.Algorithm = policy.Concurrency
+				hits := []Hit{{Rule: planned(t, l), Key: "k", Cost: 1}}
+				first, second := do(t, e, Call{Hits: hits}), do(t, e, Call{Hits: hits})
+				if first.Token == "" || first.Token == second.Token {
+					t.Fatalf("tokens %q and %q", first.Token, second.Token)
+				}
+				time.Sleep(10 * time.Minute)
+				third := do(t, e, Call{Hits: hits})
+				if third.Granted != 0 || third.Results[0].Reason != LimitExceeded {
+					t.Fatalf("a third of two: %+v", third)
+				}
+				e.Release(t.Context(), third.Token) // holds nothing
+				e.Release(t.Context(), first.Token)
+				e.Release(t.Context(), first.Token)
+				diff(t, "after a release", admitted(t, e, 5, hits...), 1)
+			})
+		})
+	}
+}
+
+func TestSlotsOfACrashedProcessEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := NewMemory(time.Now)
+		l := perMinute(2, policy.Exact, policy.FailureBackstop)
+		l.Algorithm = policy.Concurrency
+		hits := []Hit{{Rule: planned(t, l), Key: "k", Cost: 2}}
+		do(t, shared, Call{Hits: hits, Token: "crashed"})
+		e := NewEngine(shared, EngineOptions{})
+		defer e.Close(t.Context())
+		diff(t, "at once", admitted(t, e, 1, hits...), 0)
+		time.Sleep(time.Minute)
+		diff(t, "after a window", admitted(t, e, 1, hits...), 1)
+	})
+}
+
+// A closed engine has given back what it held.
+func TestCloseEndsSlotsAndLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := NewMemory(time.Now)
+		e := NewEngine(shared, EngineOptions{})
+		l := perMinute(2, policy.Exact, policy.FailureBackstop)
+		l.Algorithm = policy.Concurrency
+		slot := Hit{Rule: planned(t, l), Key: "slot", Cost: 1}
+		lease := Hit{Rule: planned(t, perMinute(1000, policy.Leased, policy.FailureBackstop)), Key: "lease", Cost: 1}
+		do(t, e, Call{Hits: []Hit{slot, lease}})
+		e.Close(t.Context())
+		r := peek(t, shared, slot, lease)
+		if r[0].Remaining != 2 || r[1].Remaining != 999 {
+			t.Fatalf("left %+v", r)
+		}
+	})
+}
