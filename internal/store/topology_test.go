@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -289,7 +290,7 @@ func TestAPoolIsBounded(t *testing.T) {
 		go func() { done <- client.Do(t.Context(), "BLPOP", "none", "0.05").Err() }()
 	}
 	for range callers {
-		if err := <-done; err != redis.Nil {
+		if err := <-done; !errors.Is(err, redis.Nil) {
 			t.Error(err)
 		}
 	}

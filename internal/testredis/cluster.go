@@ -112,7 +112,7 @@ func (c *Cluster) awaitKnown(t testing.TB, replica *Server) {
 	for _, server := range c.nodes() {
 		client := server.Client(t)
 		await(t, "all nodes know the replicas", startTimeout, func(ctx context.Context) bool {
-			for _, slots := range client.ClusterSlots(ctx).Val() {
+			for _, slots := range clusterView(ctx, client) {
 				for _, node := range slots.Nodes[1:] {
 					if node.Addr == replica.Addr {
 						return true
@@ -122,6 +122,12 @@ func (c *Cluster) awaitKnown(t testing.TB, replica *Server) {
 			return false
 		})
 	}
+}
+
+// clusterView is what a node tells clients, by the command that go-redis's own
+// client of a cluster uses.
+func clusterView(ctx context.Context, node *redis.Client) []redis.ClusterSlot {
+	return node.ClusterSlots(ctx).Val() //nolint:staticcheck // deprecated, but what clients see
 }
 
 func (c *Cluster) nodes() []*Server { return slices.Concat(c.Servers, c.Replicas) }
@@ -138,7 +144,7 @@ func (c *Cluster) AwaitFailover(t testing.TB, lost *Server) *Server {
 		}
 		client := server.Client(t)
 		await(t, "all nodes know the new master", failoverTimeout, func(ctx context.Context) bool {
-			for _, slots := range client.ClusterSlots(ctx).Val() {
+			for _, slots := range clusterView(ctx, client) {
 				if slots.Nodes[0].Addr == lost.Addr {
 					return false
 				}

@@ -110,12 +110,18 @@ func (p promise) exceeded(key string, e epoch) []string {
 // refusedEarly finds refusals although units certainly remained.
 func (p promise) refusedEarly(key string, observations []observation) []string {
 	var found []string
+	var takers []observation
+	for _, o := range observations {
+		if o.allowed || o.degraded {
+			takers = append(takers, o)
+		}
+	}
 	for _, refusal := range observations {
 		if refusal.allowed || refusal.degraded {
 			continue
 		}
 		taken := 0
-		for _, o := range observations {
+		for _, o := range takers {
 			if o.from > refusal.to {
 				break
 			}
@@ -131,16 +137,12 @@ func (p promise) refusedEarly(key string, observations []observation) []string {
 	return found
 }
 
-// lasts is until when an observation may take up a unit; never, for a refusal.
+// lasts is until when an observation may take up a unit.
 func (p promise) lasts(o observation) time.Duration {
-	switch {
-	case o.degraded:
+	if o.degraded {
 		return o.to + p.late + p.window
-	case o.allowed:
-		return o.to + p.window
-	default:
-		return -1
 	}
+	return o.to + p.window
 }
 
 // counted bounds what a server has counted for a key: what was admitted after the

@@ -34,10 +34,8 @@ func together(t *testing.T, servers ...*testredis.Server) []string {
 		scenes = append(scenes, s)
 		s.load()
 	}
+	scenes[0].lasts(2 * sketch.window)
 	var trace []observation
-	for _, s := range scenes {
-		s.lasts(2 * sketch.window)
-	}
 	for _, s := range scenes {
 		s.finish()
 		trace = slices.Concat(trace, s.trace)
