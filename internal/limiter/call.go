@@ -124,7 +124,7 @@ func (j *job) decides() bool {
 // conclude writes the job's outcome into its call.
 func (j *job) conclude(c *Call) {
 	c.Results = c.Results[:0]
-	c.states = c.states[:0]
+	c.states, c.excess = c.states[:0], 0
 	for i := range j.hits {
 		c.Results = append(c.Results, j.result(&j.hits[i]))
 		if c.wantStates {
@@ -142,6 +142,9 @@ func (j *job) conclude(c *Call) {
 		for i := range j.hits {
 			d := &j.hits[i]
 			c.Granted = min(c.Granted, d.rule.room(d.state, d.rule.price(d.cost), c.count()))
+		}
+		if c.wantStates {
+			c.excess = j.hits[0].excess(c.Granted)
 		}
 	default:
 		c.Granted = j.granted[enforced]
@@ -176,6 +179,12 @@ func (j *job) after(d *decision) state {
 	default:
 		return d.state
 	}
+}
+
+// excess is what a charge of which so many were granted took beyond them.
+func (d *decision) excess(granted int64) int64 {
+	fitting := d.rule.price(product(granted, d.cost))
+	return max(0, d.rule.minus(d.rule.within(d.state, d.price), fitting).whole)
 }
 
 // taken is a counter's state when the job's requests have been decided.

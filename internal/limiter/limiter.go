@@ -85,6 +85,9 @@ type Call struct {
 	states     []state
 	// done says that a call with a Token was carried out now, and not before.
 	done bool
+	// excess is what a Charge of a TokenBucket took beyond the units of Granted,
+	// in µs: it fills the bucket up.
+	excess int64
 }
 
 const (

@@ -30,8 +30,13 @@ type view struct {
 	// unsent are our units that the store has not been told of; below 0 they are
 	// to be given back.
 	unsent int64
-	// sent are those of an exchange that has not been answered, with its token
-	// and the time at which it was first tried.
+	// debt are our units that the shared count had no room for. They are not in
+	// count; what comes free pays for them first. A part of a unit of a
+	// TokenBucket is paid already, in µs.
+	debt int64
+	paid int64
+	// sent are those of an exchange that has not been answered, the debt among
+	// them, with its token and the time at which it was first tried.
 	sent   int64
 	token  string
 	sentAt int64
@@ -57,7 +62,12 @@ type view struct {
 const never = math.MaxInt64
 
 // ours are the units that the shared count may not have yet.
-func (v *view) ours() int64 { return v.unsent + v.sent }
+func (v *view) ours() int64 {
+	if v.sent != 0 {
+		return v.unsent + v.sent
+	}
+	return v.unsent + v.debt
+}
 
 // evolve is the state of the count at a time. Our units of a window that has
 // ended are of no interest to the shared count any more.
@@ -71,7 +81,7 @@ func (v *view) evolve(clock int64) state {
 	case s.used > 0 || s.rest > 0:
 		v.count.state = s
 	default:
-		v.count, v.unsent = counter{}, 0
+		v.count, v.unsent, v.debt = counter{}, 0, 0
 		if !v.exchanging {
 			v.sent = 0
 		}
@@ -113,18 +123,31 @@ func (v *view) adopt(s state, clock int64) {
 // store has to be asked for the rest.
 func (v *view) decide(h *Hit, n, bound, clock int64) (granted int64, r Result, final bool) {
 	j := job{verb: verbTake, count: n}
-	d := decision{rule: h.Rule, group: enforced, price: h.Rule.price(h.Cost), state: v.evolve(clock)}
+	s := v.evolve(clock)
+	d := decision{rule: h.Rule, group: enforced, price: h.Rule.price(h.Cost), state: v.indebted(s)}
 	fit := h.Rule.room(d.state, d.price, n)
 	granted = fit
 	if h.Cost > 0 {
 		granted = min(fit, max(0, bound-v.ours())/h.Cost)
 	}
 	if granted > 0 && h.Cost > 0 {
-		v.save(h.Rule.take(d.state, d.price, granted), d.price, granted)
+		v.save(h.Rule.take(s, d.price, granted), d.price, granted)
 		v.unsent += h.Cost * granted
 	}
 	j.granted[enforced] = granted
 	return granted, j.result(&d), granted == n || granted == fit && !v.unsure
+}
+
+// indebted is a state with the debt in it, as far as there is room.
+func (v *view) indebted(s state) state {
+	if v.debt == 0 {
+		return s
+	}
+	debt := v.rule.price(min(v.debt, v.rule.Capacity()))
+	if !debt.payable() {
+		return s
+	}
+	return v.rule.take(s, v.rule.within(s, debt), 1)
 }
 
 // plan has the timer ring at a time, if it would not before.
@@ -140,10 +163,10 @@ func (v *view) begin(clock int64, token func() string) *Call {
 	v.evolve(clock)
 	if v.sent != 0 && clock-v.sentAt > exchangeLife.Microseconds() {
 		// The store remembers no more whether it has them.
-		v.unsent, v.sent = v.unsent+v.sent, 0
+		v.unsent, v.sent = v.unsent+v.sent-v.debt, 0
 	}
-	if v.sent == 0 && v.unsent != 0 {
-		v.sent, v.unsent = v.unsent, 0
+	if v.sent == 0 && v.ours() != 0 {
+		v.sent, v.unsent = v.ours(), 0
 		v.token, v.sentAt = token(), clock
 	}
 	v.exchanging, v.begunAt, v.granted = true, clock, 0
@@ -158,22 +181,33 @@ func (v *view) begin(clock int64, token func() string) *Call {
 	return c
 }
 
-// end takes over the answer of an exchange, and says by how much our units were
-// more than the shared count had room for.
+// end takes over the answer of an exchange, and says how many more of our units
+// the shared count had no room for.
 func (v *view) end(c *Call, err error, clock int64) (overshoot int64) {
 	v.exchanging = false
 	if err != nil {
 		v.failures++
 		return 0
 	}
+	var debt int64
 	if c.Op == Charge && c.done {
-		overshoot = c.Count - c.Granted
+		debt = v.pay(c.Count-c.Granted, c.excess)
 	}
-	v.failures, v.sent = 0, 0
+	overshoot = max(0, debt-v.debt)
+	v.failures, v.sent, v.debt = 0, 0, debt
 	v.adopt(c.states[0], clock)
 	v.add(v.unsent+v.granted, clock)
 	v.unsure = v.granted > 0
 	return overshoot
+}
+
+// pay is what is left of a debt when another part of a unit has been paid.
+func (v *view) pay(debt, part int64) int64 {
+	unit := max(1, v.rule.price(1).whole)
+	v.paid += part
+	units := min(debt, v.paid/unit)
+	v.paid -= units * unit
+	return debt - units
 }
 
 // answered takes over what the store decided by itself, when the count was

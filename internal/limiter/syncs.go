@@ -38,7 +38,8 @@ const (
 // the store: a request passes when by that view there is room. Views are brought
 // up to date at intervals, by an exchange that charges our units since the last
 // one; see view. An exchange without an answer is repeated under the same token,
-// so that its units are neither lost nor counted twice.
+// so that its units are neither lost nor counted twice. Units that the shared
+// count has no room for are charged when it has; until then this pod refuses.
 //
 // Where an overshoot is declared, our units that the store does not have are
 // never more than this pod's part of it, so that all pods together stay within.

@@ -76,7 +76,7 @@ func (f *farStore) Do(ctx context.Context, c *Call) error {
 	err := f.Store.Do(ctx, c)
 	back, lost := f.way()
 	time.Sleep(back)
-	if lost && !(f.spares && c.Op == Take) {
+	if lost && (!f.spares || c.Op != Take) {
 		return errLost
 	}
 	return err
@@ -460,6 +460,41 @@ func TestALateExchangeDoesNotChargeTheNextWindow(t *testing.T) {
 		diff(t, "used in the store", used(t, store, r, "k"), 0)
 		diff(t, "granted", spend(t, pods[0], hit, 100), 100)
 	})
+}
+
+// Window after window, three pods that are asked for thrice the limit admit about
+// the limit.
+func TestSyncedHoldsTheRateOfSteadyTraffic(t *testing.T) {
+	anchored := limitOf(policy.FixedWindow, 60, time.Second)
+	anchored.FirstRequest = true
+	for name, l := range map[string]Limit{
+		"FixedWindow":   limitOf(policy.FixedWindow, 60, time.Second),
+		"FirstRequest":  anchored,
+		"SlidingWindow": limitOf(policy.SlidingWindow, 60, time.Second),
+		"TokenBucket":   limitOf(policy.TokenBucket, 60, time.Second),
+	} {
+		for how, r := range map[string]*Rule{
+			"percent": overshooting(l, 20), "interval": exchanging(l, 50*time.Millisecond),
+		} {
+			t.Run(name+" by "+how, func(t *testing.T) {
+				inPods(t, 3, func(t *testing.T, store *farStore, pods []*syncs) {
+					store.slow = 2 * time.Millisecond
+					var admitted int64
+					const seconds = 20
+					for range seconds * 60 {
+						for _, p := range pods {
+							admitted += spend(t, p, Hit{Rule: r, Key: "k", Cost: 1}, 1)
+						}
+						time.Sleep(time.Second / 60)
+					}
+					if admitted < seconds*60*92/100 || admitted > seconds*60*115/100 {
+						t.Errorf("%d were admitted in %d s, limit 60 a second", admitted, seconds)
+					}
+					t.Logf("%d of %d, %d calls", admitted, seconds*60, store.calls.Load())
+				})
+			})
+		}
+	}
 }
 
 // The numbers of a limit can change while it is counted.
