@@ -47,11 +47,13 @@ type hand struct {
 	standing
 }
 
-// drought is the time in which the shared count has nothing worth asking for.
+// drought is the time in which the shared count has nothing for requests of a
+// cost or above that is worth asking for.
 type drought struct {
 	rule *Rule
-	// until is when it is asked again; retryAt when it has a unit if none is
-	// given back before.
+	cost int64
+	// until is when it is asked again; retryAt when it has the cost's units if
+	// none are given back before.
 	until, retryAt moment
 	standing
 }
@@ -99,21 +101,23 @@ func (d *drought) refuse(cost, atHand int64, now moment) Result {
 	r := d.granted(atHand, now)
 	r.Allowed, r.Reason = false, LimitExceeded
 	r.RetryAfter = max(d.retryAt, d.until) - now
-	if cost == 1 {
+	if cost == d.cost {
 		return r
 	}
-	// That was one unit's time.
+	// A larger one waits for longer.
 	switch a := d.rule.algorithm.(type) {
 	case fixedWindow:
 	case *tokenBucket:
-		r.RetryAfter += micros(ceil(a.span(cost - 1)))
+		r.RetryAfter += micros(ceil(a.span(cost - d.cost)))
 	default:
 		r.RetryAfter = max(r.RetryAfter, r.ResetAfter)
 	}
 	return r
 }
 
-func (d *drought) holds(r *Rule, now moment) bool { return d.rule == r && now < d.until }
+func (d *drought) holds(r *Rule, cost int64, now moment) bool {
+	return d.rule == r && cost >= d.cost && now < d.until
+}
 
 // verdict is what is decided without asking.
 type verdict byte
@@ -141,7 +145,7 @@ func (e *lease) decide(h *Hit, units int64, now moment) (Result, verdict) {
 		}
 	}
 	dry := e.drought.Load()
-	if dry.holds(h.Rule, now) && left < h.Cost && h.Cost <= h.Rule.Capacity() {
+	if dry.holds(h.Rule, h.Cost, now) && left < h.Cost && h.Cost <= h.Rule.Capacity() {
 		return dry.refuse(h.Cost, left, now), verdictRefused
 	}
 	return Result{}, verdictOpen
@@ -187,17 +191,23 @@ type question struct {
 // be idle. Where nothing is needed, asking ends. The lease is locked.
 func (e *lease) ask(idle int64, now moment) (question, bool) {
 	q := question{rule: e.rule, sent: now}
+	most := q.rule.together()
+	n := 0
 	for _, w := range e.waiting {
-		if !w.gone {
+		if units := w.cost * w.n; !w.gone {
+			if units > most-q.units {
+				break // has its turn with the next
+			}
 			q.batch = append(q.batch, w)
-			q.units += w.cost * w.n
+			q.units += units
 		}
+		n++
 	}
-	e.waiting = nil
+	e.waiting = e.waiting[n:]
 	left, spent := e.count(now)
 	e.pace.add(spent+q.units, now)
-	q.size = min(idle, e.pace.units())
-	q.units += max(0, q.size-left)
+	q.size = min(idle, e.pace.want(q.rule.life()))
+	q.units = min(q.units+max(0, q.size-left), most)
 	if q.units == 0 {
 		e.asking.Store(false)
 	}
@@ -230,13 +240,13 @@ func (e *lease) deal(q question, c *Call, live, idle int64, now moment) (surplus
 	}
 	answer := c.Results[0]
 	told := standing{shared: answer.Remaining, resetAt: now + answer.ResetAfter}
-	h := &hand{rule: q.rule, low: (q.size + 1) / 2, standing: told}
+	h := &hand{rule: q.rule, low: (q.size + 2) / 3, standing: told}
 	h.until, h.border = lasting(q, c)
 	dry := noDrought
 	if c.Granted < q.units {
 		h.low = 0
 		pause := e.thirst.pause(q.rule, live, c.Granted, answer.RetryAfter)
-		dry = &drought{rule: q.rule, until: now + pause, retryAt: now + answer.RetryAfter, standing: told}
+		dry = &drought{rule: q.rule, cost: 1, until: now + pause, retryAt: now + answer.RetryAfter, standing: told}
 	} else {
 		e.thirst = thirst{}
 	}
@@ -336,6 +346,20 @@ func (e *lease) fail(q question, err error) {
 	h.left.Store(rest)
 	h.counted = rest
 	e.hand.Store(h)
+}
+
+// remember notes that the shared count refused a hit that it was asked for, until
+// it may have room for it again: if none is given back, that is no earlier than
+// counted from when the question was sent.
+func (e *lease) remember(h *Hit, r Result, sent, now moment) {
+	if e.rule != h.Rule || e.drought.Load().holds(h.Rule, h.Cost, now) {
+		return
+	}
+	e.drought.Store(&drought{
+		rule: h.Rule, cost: h.Cost,
+		until: sent + min(r.RetryAfter, lifetime), retryAt: now + r.RetryAfter,
+		standing: standing{shared: r.Remaining, resetAt: now + r.ResetAfter},
+	})
 }
 
 // withdraw takes what is at hand, at most so much, and says from which hand.

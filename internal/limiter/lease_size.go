@@ -13,9 +13,6 @@ const (
 	// shortestLife is below what taking units ahead of need is worth: units that
 	// live for a few round trips are given back more often than spent.
 	shortestLife = 10 * time.Millisecond
-	// horizon is how long the units at hand last at a lease's pace. A refill at
-	// half of them has 25 ms to arrive, and 40 of them a second serve any rate.
-	horizon = 50 * time.Millisecond
 	// paceOver is the shortest time over which a pace is measured.
 	paceOver = 10 * time.Millisecond
 )
@@ -36,7 +33,8 @@ func (r *Rule) idle(live int64) int64 {
 	if r.life() < shortestLife {
 		return 0
 	}
-	return min(r.limit.Requests, r.Capacity()) * int64(r.distribution.MaxIdlePercent) / 100 / live
+	idle := min(r.limit.Requests, r.Capacity()) * int64(r.distribution.MaxIdlePercent) / 100 / live
+	return min(idle, r.together())
 }
 
 // lasting says until when granted units may be spent, and when the window ends in
@@ -57,30 +55,43 @@ func lasting(q question, c *Call) (until, border moment) {
 // pace is the rate at which a lease's units are spent.
 type pace struct {
 	perSecond float64
-	spent     int64 // since then
-	since     moment
+	// spent is since then; run is since nothing was spent for a while.
+	spent, run int64
+	since      moment
 }
 
 // add measures the pace: at once where it grows, and over a while where it
 // falls.
 func (p *pace) add(units int64, now moment) {
 	p.spent += units
-	rate := float64(p.spent) / max(now-p.since, paceOver).Seconds()
-	if now-p.since < paceOver {
+	p.run += units
+	elapsed := now - p.since
+	rate := float64(p.spent) / max(elapsed, paceOver).Seconds()
+	if elapsed < paceOver {
 		p.perSecond = max(p.perSecond, rate)
 		return
+	}
+	if elapsed >= lifetime {
+		p.run = units
 	}
 	p.perSecond, p.spent, p.since = rate, 0, now
 }
 
-// units is what is spent within the horizon.
-func (p *pace) units() int64 { return int64(p.perSecond * horizon.Seconds()) }
+// want is how many units are wanted at hand: what is spent within their life,
+// and no more than was spent already, so that a few requests that come at once
+// are no pace. One unit would be as often given back as spent.
+func (p *pace) want(life time.Duration) int64 {
+	n := min(int64(p.perSecond*life.Seconds()), p.run)
+	if n < 2 {
+		return 0
+	}
+	return n
+}
 
 const (
 	// share is the units that are worth a question to a count that has too few
-	// for everybody. Of those at the limits that gain more than 128 units/s for
-	// each pod, a pod asks once for 8.
-	share = 8
+	// for everybody.
+	share = 12
 	// The bounds of a pause between two such questions.
 	shortestPause, longestPause = 10 * time.Millisecond, 250 * time.Millisecond
 )

@@ -79,8 +79,11 @@ func (l *leases) take(ctx context.Context, h *Hit, n int64, timeout time.Duratio
 // takeSlowly decides what needs more than a look at what is at hand.
 func (l *leases) takeSlowly(ctx context.Context, h *Hit, n int64, timeout time.Duration) (int64, Result, error) {
 	units := product(h.Cost, n)
-	if h.Cost == 0 || units > l.idle(h.Rule) {
+	switch large := units > l.idle(h.Rule); {
+	case h.Cost == 0 || large && n == 1:
 		return l.takeExactly(ctx, h, n, timeout)
+	case large:
+		return l.takeMany(ctx, h, n, timeout)
 	}
 	now := l.elapsed()
 	e := l.locked(h, now)
@@ -138,6 +141,9 @@ func (l *leases) locked(h *Hit, now moment) *lease {
 // await waits for the shared count's answer. Units that come when a waiter has
 // left stay at hand.
 func (e *lease) await(ctx context.Context, w *waiter, timeout time.Duration) (int64, Result, error) {
+	if timeout <= 0 {
+		timeout = DefaultTimeout
+	}
 	late := time.NewTimer(timeout)
 	defer late.Stop()
 	var err error
@@ -160,7 +166,7 @@ func (l *leases) refill(e *lease) {
 	for {
 		e.mu.Lock()
 		now, idle := l.elapsed(), l.idle(e.rule)
-		if failed || e.drought.Load().holds(e.rule, now) {
+		if failed || e.drought.Load().holds(e.rule, 1, now) {
 			idle = 0 // nothing is worth asking for ahead of need
 		}
 		q, wanted := e.ask(idle, now)
@@ -189,27 +195,59 @@ func (l *leases) put(q question, e *lease) error {
 	return err
 }
 
+// takeMany takes as many of n requests as there are units for, at hand and in the
+// shared count.
+func (l *leases) takeMany(ctx context.Context, h *Hit, n int64, timeout time.Duration) (int64, Result, error) {
+	now := l.elapsed()
+	e := l.locked(h, now)
+	own, from := e.withdraw(h.Rule, product(h.Cost, n), now)
+	e.mu.Unlock()
+	mine := own / h.Cost
+	if mine == n {
+		return n, from.granted(from.left.Load(), now), nil
+	}
+	granted, r, err := l.takeExactly(ctx, h, n-mine, timeout)
+	if err != nil {
+		l.restore(e, h.Rule, own, from)
+		return 0, Result{}, err
+	}
+	l.restore(e, h.Rule, own%h.Cost, from)
+	r.Remaining += own % h.Cost
+	return mine + granted, r, nil
+}
+
 // takeExactly asks the shared count for the very requests: for one that costs
 // more than may lie idle, or where nothing may. They wait for nobody.
 func (l *leases) takeExactly(ctx context.Context, h *Hit, n int64, timeout time.Duration) (int64, Result, error) {
+	sent := l.elapsed()
 	granted, r, err := l.ask(ctx, h, h.Cost, n, timeout)
-	found, ok := l.byKey.Load(h.Key)
-	if err != nil || !ok {
+	if err != nil || r.Reason == CostExceedsLimit {
 		return granted, r, err
 	}
-	e := found.(*lease)
-	atHand := e.hand.Load().left.Load()
-	if r.Reason == LimitExceeded && n == 1 && h.Cost <= r.Remaining+atHand {
-		return l.takeWithHand(ctx, e, h, timeout)
+	atHand := int64(0)
+	if found, ok := l.byKey.Load(h.Key); ok {
+		atHand = found.(*lease).hand.Load().left.Load()
+	}
+	if granted == 0 && n == 1 && atHand > 0 && h.Cost <= r.Remaining+atHand {
+		return l.takeWithHand(ctx, h, timeout)
+	}
+	if granted == 0 {
+		now := l.elapsed()
+		e := l.locked(h, now)
+		e.remember(h, r, sent, now)
+		e.mu.Unlock()
 	}
 	r.Remaining += atHand
 	return granted, r, nil
 }
 
 // takeWithHand takes what is at hand for a request, and from the shared count
-// the rest that is missing.
-func (l *leases) takeWithHand(ctx context.Context, e *lease, h *Hit, timeout time.Duration) (int64, Result, error) {
-	own, from := e.withdraw(h.Rule, h.Cost, l.elapsed())
+// what is missing.
+func (l *leases) takeWithHand(ctx context.Context, h *Hit, timeout time.Duration) (int64, Result, error) {
+	now := l.elapsed()
+	e := l.locked(h, now)
+	own, from := e.withdraw(h.Rule, h.Cost, now)
+	e.mu.Unlock()
 	granted, r, err := l.ask(ctx, h, h.Cost-own, 1, timeout)
 	if granted == 0 {
 		l.restore(e, h.Rule, own, from)

@@ -92,30 +92,29 @@ func TestLeasedAdmitsTheLimitAndNoMore(t *testing.T) {
 	}
 }
 
-// 40 requests are spent within a hundredth of a second; what is at hand lasts for
-// some more of the same, and for no more than may lie idle.
+// At hand is what lasts for a second, and no more than may lie idle.
 func TestLeasedSizesFollowThePace(t *testing.T) {
 	tests := map[string]struct {
 		every        time.Duration
 		pods         int
 		atLeast, max int64
 	}{
-		"a fast key":            {time.Millisecond, 1, 20, 50},
-		"a slow key":            {100 * time.Millisecond, 1, 0, 0},
+		"a fast key":                {time.Millisecond, 1, 500, 1000},
+		"a fast key of 10 pods":     {time.Millisecond, 10, 80, 100},
+		"a slow key":                {100 * time.Millisecond, 1, 8, 10},
+		"a key that is hardly used": {time.Second, 1, 0, 0},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := NewMemory(time.Now)
 				l := leasesOf(t, m, tt.pods)
-				h := Hit{Rule: leasedRule(limitOf(policy.FixedWindow, 10_000, time.Minute), 10), Key: "k", Cost: 1}
+				h := Hit{Rule: leasedRule(limitOf(policy.FixedWindow, 10_000, time.Hour), 10), Key: "k", Cost: 1}
 				var most int64
-				for i := range int64(100) {
+				for i := range int64(1000) {
 					grant(t, l, h, 1)
 					synctest.Wait()
-					if i > 50 {
-						most = max(most, 10_000-(i+1)-left(t, m, h))
-					}
+					most = max(most, 10_000-(i+1)-left(t, m, h))
 					time.Sleep(tt.every)
 				}
 				if most < tt.atLeast || most > tt.max {
@@ -124,6 +123,22 @@ func TestLeasedSizesFollowThePace(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A few requests that come at once are no pace.
+func TestLeasedTakesLittleAheadForABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(time.Now)
+		l := leasesOf(t, m, 1)
+		h := Hit{Rule: leasedRule(limitOf(policy.FixedWindow, 10_000, time.Hour), 10), Key: "k", Cost: 1}
+		for range 5 {
+			grant(t, l, h, 1)
+			synctest.Wait()
+		}
+		if idle := 9_995 - left(t, m, h); idle > 10 {
+			t.Fatalf("%d are idle after 5 requests", idle)
+		}
+	})
 }
 
 // leaseSome has a fast key take units ahead of its need from a limit of 10,000,
@@ -291,6 +306,22 @@ func TestLeasedGrantsManyInPart(t *testing.T) {
 	}
 }
 
+// Many at once get what is at hand as well as what the shared count has left.
+func TestLeasedGrantsManyAllThatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(time.Now)
+		l := leasesOf(t, m, 1)
+		h := Hit{Rule: leasedRule(limitOf(policy.SlidingLog, 10_000, time.Hour), 1), Key: "k", Cost: 1}
+		spent := leaseSome(t, l, m, h)
+		h.Cost = 2
+		n, r := grant(t, l, h, 10_000)
+		diff(t, "granted", n, (10_000-spent)/2)
+		if r.Allowed || r.Remaining != 0 {
+			t.Fatalf("the last: %+v", r)
+		}
+	})
+}
+
 // A cost above what may lie idle is taken from the shared count, and from what is
 // at hand where that has not enough.
 func TestLeasedTakesLargeCostsAsOne(t *testing.T) {
@@ -352,6 +383,55 @@ func TestLeasedLeavesSmallLimitsExact(t *testing.T) {
 		}
 		if n, r := grant(t, l, h, 1); n != 0 || r.RetryAfter != 2*time.Minute {
 			t.Fatalf("%d granted, %+v", n, r)
+		}
+	})
+}
+
+// A flood of refused requests does not reach the shared count, whatever they
+// cost, and one of a smaller cost is not refused with them.
+func TestLeasedRemembersRefusals(t *testing.T) {
+	for _, maxIdle := range []int32{1, 10} {
+		for _, a := range algorithms {
+			t.Run(fmt.Sprint(maxIdle, "/", a), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := &countingStore{Store: NewMemory(time.Now)}
+					l := leasesOf(t, s, 1)
+					h := Hit{Rule: leasedRule(limitOf(a, 50, time.Minute), maxIdle), Key: "k", Cost: 30}
+					grant(t, l, h, 1)
+					refuse := func(cost int64) Result {
+						h.Cost = cost
+						n, r := grant(t, l, h, 1)
+						if n != 0 || r.Reason != LimitExceeded || r.Remaining != 20 || r.RetryAfter <= 0 {
+							t.Fatalf("a cost of %d: %d granted, %+v", cost, n, r)
+						}
+						return r
+					}
+					first := refuse(21)
+					calls := s.calls.Load()
+					diff(t, "the second answer", refuse(21), first)
+					larger := refuse(25)
+					diff(t, "calls for refusals", s.calls.Load()-calls, 0)
+
+					time.Sleep(larger.RetryAfter)
+					if n, r := grant(t, l, h, 1); n != 1 {
+						t.Fatalf("a cost of 25 after RetryAfter: %d granted, %+v", n, r)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestLeasedGrantsWhatCostsLessThanWhatItRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := leasesOf(t, NewMemory(time.Now), 1)
+		h := Hit{Rule: leasedRule(limitOf(policy.FixedWindow, 100, time.Hour), 10), Key: "k", Cost: 90}
+		grant(t, l, h, 1)
+		for _, tt := range []struct{ cost, want int64 }{{50, 0}, {5, 1}, {6, 0}, {5, 1}, {1, 0}} {
+			h.Cost = tt.cost
+			if n, r := grant(t, l, h, 1); n != tt.want {
+				t.Fatalf("a cost of %d: %d granted, %+v", tt.cost, n, r)
+			}
 		}
 	})
 }
