@@ -27,9 +27,6 @@ type Events struct {
 	// Overshoot is told how many units a Synced limit was found to have admitted
 	// above what the shared count had room for.
 	Overshoot func(r *Rule, units int64)
-	// BreakerChanged is told that the circuit to the store was opened, or closed
-	// again.
-	BreakerChanged func(open bool)
 	// Unreported is told how many units a backstop admitted that could not be
 	// charged to the shared count.
 	Unreported func(units int64)

@@ -87,6 +87,9 @@ func (r *Rule) Capacity() int64 {
 	return r.limit.Requests
 }
 
+// Window is how long the window of a time is. Only those of a calendar differ.
+func (r *Rule) Window(at time.Time) time.Duration { return micros(r.lasts(at.UnixMicro())) }
+
 // lasts is how long the window of a time is, in µs.
 func (r *Rule) lasts(now int64) int64 {
 	if c := r.limit.Calendar; c != nil {

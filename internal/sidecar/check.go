@@ -102,7 +102,9 @@ func checkHandler(decide func(context.Context, tallyman.Request) tallyman.Decisi
 			writeProblem(w, http.StatusBadRequest, err.Error())
 			return
 		}
-		writeJSON(w, http.StatusOK, "application/json", describe(decide(r.Context(), request)))
+		d := decide(r.Context(), request)
+		d.Release() // nobody tells when the request has ended
+		writeJSON(w, http.StatusOK, "application/json", describe(d))
 	}
 }
 

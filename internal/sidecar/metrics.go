@@ -16,7 +16,10 @@ type metrics struct {
 	registry *prometheus.Registry
 
 	requests, decisions, expressions *prometheus.CounterVec
+	overshoot                        *prometheus.CounterVec
 	degraded, corrupt, lost          prometheus.Counter
+	unreported                       prometheus.Counter
+	circuitOpen                      prometheus.Gauge
 	storeLatency                     *prometheus.HistogramVec
 	garbage, loadFailures, rejected  prometheus.Counter
 	heartbeatFailures                prometheus.Counter
@@ -44,6 +47,10 @@ func newMetrics() *metrics {
 		degraded: counter("degraded_decisions_total", "Requests that were decided without the store, or before the policies were known."),
 		corrupt:  counter("counters_corrupt_total", "Counters that held garbage and have started anew."),
 		lost:     counter("units_lost_total", "Refused requests whose units could not be given back."),
+		overshoot: counters("overshoot_units_total", "Units that a limit with distribution Synced was found to have admitted above its requests.",
+			"policy", "limit"),
+		unreported:  counter("backstop_units_unreported_total", "Units that were admitted while the store failed, and could not be charged to it when it was back."),
+		circuitOpen: gauge("store_circuit_open", "1 while the store keeps failing and is not asked, 0 otherwise."),
 		storeLatency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "tallyman_store_duration_seconds", Help: "Time of a call to the store, by result: ok or error.", Buckets: storeBuckets,
 		}, []string{"result"}),
@@ -58,6 +65,7 @@ func newMetrics() *metrics {
 		}, []string{"revision"}),
 	}
 	m.registry.MustRegister(m.requests, m.decisions, m.expressions, m.degraded, m.corrupt, m.lost, m.storeLatency,
+		m.overshoot, m.unreported, m.circuitOpen,
 		m.garbage, m.loadFailures, m.heartbeatFailures, m.rejected, m.policies, m.rejectedNow, m.info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -83,6 +91,11 @@ func (m *metrics) observer() tallyman.Observer {
 		ExpressionFailed:  func(policy, limit string) { m.expressions.WithLabelValues(policy, limit).Inc() },
 		CounterCorrupt:    m.corrupt.Inc,
 		UnitsLost:         m.lost.Inc,
+		UnitsUnreported:   func(units int64) { m.unreported.Add(float64(units)) },
+		Overshot: func(policy, limit string, units int64) {
+			m.overshoot.WithLabelValues(policy, limit).Add(float64(units))
+		},
+		CircuitChanged: m.circuitChanged,
 		EventIgnored:      m.garbage.Inc,
 		DefinitionsLoaded: m.loaded,
 		LoadFailed:        func(error) { m.loadFailures.Inc() },
@@ -116,6 +129,13 @@ func limitOutcome(l *tallyman.LimitDecision) string {
 	}
 }
 
+func (m *metrics) circuitChanged(open bool) {
+	m.circuitOpen.Set(0)
+	if open {
+		m.circuitOpen.Set(1)
+	}
+}
+
 func (m *metrics) storeCalled(took time.Duration, err error) {
 	result := "ok"
 	if err != nil {
@@ -145,6 +165,7 @@ func (m *metrics) keepOnly(limits map[limitName]bool) {
 		labels := prometheus.Labels{"policy": name.policy, "limit": name.limit}
 		m.decisions.DeletePartialMatch(labels)
 		m.expressions.DeletePartialMatch(labels)
+		m.overshoot.DeletePartialMatch(labels)
 		if wasInForce {
 			limits[name] = false
 		}

@@ -70,6 +70,7 @@ type meeting struct {
 	// timeout is the smallest of the policies that count the request.
 	timeout  time.Duration
 	degraded bool
+	release  func() // nil when there is nothing to release
 }
 
 // meet asks every limit of every policy what it does with the request.
@@ -104,7 +105,7 @@ func (m *meeting) add(r *rule, o match.Outcome, severalPolicies bool) {
 	default:
 		d.Allowed = true // unless the store, or the want of it, says otherwise
 		limit := r.of(o)
-		d.Requests, d.Capacity = limit.Limit().Requests, limit.Capacity()
+		d.Requests, d.Capacity, d.Window = limit.Limit().Requests, limit.Capacity(), limit.Window(time.Now())
 		m.hits = append(m.hits, limiter.Hit{
 			Rule: limit, Key: limiter.CounterKey(r.keyBase, o.Key), Cost: o.Cost, Shadow: d.Shadow,
 		})
@@ -117,52 +118,34 @@ func (m *meeting) add(r *rule, o match.Outcome, severalPolicies bool) {
 	m.limits = append(m.limits, d)
 }
 
-// ask has the store decide the hits, all in one call.
+// ask has the engine decide the hits, all in one call.
 func (l *Limiter) ask(ctx context.Context, m *meeting, op limiter.Op) {
 	call := limiter.Call{Op: op, Hits: m.hits, Timeout: m.timeout}
-	began := time.Now()
-	err := l.counters.Do(context.WithoutCancel(ctx), &call)
-	l.observer.StoreCalled(time.Since(began), err)
-	l.noteStore(err)
-	if err != nil {
-		m.fail()
+	if err := l.engine.Do(context.WithoutCancel(ctx), &call); err != nil {
+		l.logger.Error("A request could not be decided, and is refused", "error", err)
+		m.refuse()
 		return
 	}
 	for i, result := range call.Results {
 		m.limits[m.places[i]].answer(result)
+		m.degraded = m.degraded || result.Degraded
+	}
+	if call.Token != "" && call.Granted > 0 {
+		m.release = func() { l.engine.Release(context.WithoutCancel(ctx), call.Token) }
 	}
 }
 
-// noteStore logs when the store stops to decide, and when it decides again.
-func (l *Limiter) noteStore(err error) {
-	switch {
-	case err != nil && !l.storeFails.Swap(true):
-		l.logger.Warn("The store does not decide requests; the limits' failurePolicy does", "error", err)
-	case err != nil:
-		l.logger.Debug("The store did not decide a request", "error", err)
-	case l.storeFails.Load() && l.storeFails.Swap(false):
-		l.logger.Info("The store decides requests again")
+// refuse is for what cannot happen: hits that no engine takes.
+func (m *meeting) refuse() {
+	for _, place := range m.places {
+		m.limits[place].Allowed, m.limits[place].Reason = false, StoreUnavailable
 	}
-}
-
-// fail has the limits' failurePolicy decide what the store did not. A cost that
-// is more than the limit ever has is refused all the same: no count is needed
-// for that.
-func (m *meeting) fail() {
 	m.degraded = true
-	for i, place := range m.places {
-		d := &m.limits[place]
-		if d.Requests == 0 || m.hits[i].Cost > d.Capacity {
-			d.Allowed, d.Reason = false, CostExceedsLimit
-			continue
-		}
-		d.Allowed, d.Reason = !m.rules[place].denyOnFailure, StoreUnavailable
-	}
 }
 
 // conclude makes one decision of those of the limits.
 func (m *meeting) conclude() Decision {
-	d := Decision{Allowed: true, Degraded: m.degraded, Limits: m.limits}
+	d := Decision{Allowed: true, Degraded: m.degraded, Limits: m.limits, release: m.release}
 	if m.degraded {
 		d.Reason = StoreUnavailable
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ type script struct {
 }
 
 func (s *script) Do(ctx context.Context, c *limiter.Call) error {
-	s.calls = append(s.calls, c.Hits)
+	s.calls = append(s.calls, slices.Clone(c.Hits))
 	s.within = append(s.within, c.Timeout)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -62,7 +63,7 @@ func scripted(t *testing.T, yaml string, answer func([]limiter.Hit) ([]limiter.R
 	t.Helper()
 	l := fromFile(t, yaml, Options{})
 	s := &script{answer: answer}
-	l.counters = s
+	l.engine = l.newEngine(s)
 	return l, s
 }
 

@@ -21,6 +21,9 @@ const (
 	KeyMissing Reason = "KeyMissing"
 	// KeyDenied means that an override of the limit denies the request's key.
 	KeyDenied Reason = "KeyDenied"
+	// BackstopFull means that the store did not answer, and that this process
+	// counts as many keys by itself as it can: the request's is not among them.
+	BackstopFull Reason = "BackstopFull"
 	// StoreUnavailable means that the store did not answer in time, so that
 	// the limits' failurePolicy decided.
 	StoreUnavailable Reason = "StoreUnavailable"
@@ -48,6 +51,17 @@ type Decision struct {
 	Limits []LimitDecision
 	// Response is how the policy that refused wants the refusal to look.
 	Response Response
+
+	release func()
+}
+
+// Release tells that an admitted request has ended, so that the slots that it
+// holds of Concurrency limits come free. Without it they are held for as long as
+// the Limiter lives. It does nothing for other decisions, and the second time.
+func (d Decision) Release() {
+	if d.release != nil {
+		d.release()
+	}
 }
 
 // LimitDecision is one limit's part in a decision.
@@ -69,8 +83,8 @@ type LimitDecision struct {
 	// Shadow limits count and report, and never refuse.
 	Shadow bool
 
-	// Counted says that the store answered for this limit, so that the figures
-	// below are known.
+	// Counted says that the limit was asked and that the store answered, so that
+	// the figures below are known.
 	Counted bool
 	// Remaining units after the decision, 0..Capacity.
 	Remaining int64
@@ -85,7 +99,7 @@ type LimitDecision struct {
 
 // answer takes over what the store said.
 func (d *LimitDecision) answer(r limiter.Result) {
-	d.Counted = true
+	d.Counted = !r.Unknown
 	d.Allowed, d.Reason = r.Allowed, Reason(r.Reason)
 	d.Remaining, d.RetryAfter, d.ResetAfter = r.Remaining, r.RetryAfter, r.ResetAfter
 }

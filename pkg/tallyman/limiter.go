@@ -17,7 +17,7 @@ import (
 // Limiter admits and refuses requests. Create it with New; it is safe for
 // concurrent use.
 type Limiter struct {
-	counters     limiter.Store
+	engine       *limiter.Engine
 	current      atomic.Pointer[snapshot]
 	ready        <-chan struct{}
 	loadedAt     func() time.Time
@@ -27,7 +27,8 @@ type Limiter struct {
 	observer     Observer
 
 	follower *follower // nil with a policy file
-	client   io.Closer // nil with MemoryStore
+	redis    *limiter.Redis
+	client   io.Closer // nil with MemoryStore, as redis is
 	// storeFails says that the store did not decide the last request.
 	storeFails atomic.Bool
 	stop       context.CancelFunc
@@ -57,7 +58,7 @@ func New(ctx context.Context, o Options) (*Limiter, error) {
 		}
 	}
 	if o.Store == MemoryStore {
-		l.counters = limiter.NewMemory(time.Now)
+		l.engine = l.newEngine(limiter.NewMemory(time.Now))
 		return l, nil
 	}
 	client, err := store.Connect(store.ConnectOptions{URL: o.Store, Username: o.Username, Password: o.Password})
@@ -65,14 +66,16 @@ func New(ctx context.Context, o Options) (*Limiter, error) {
 		return nil, err
 	}
 	l.client = client
-	l.counters = limiter.NewRedis(client, limiter.RedisOptions{Hooks: limiter.Hooks{
-		Corrupt: func(string) { o.Observer.CounterCorrupt() },
+	l.redis = limiter.NewRedis(client, limiter.RedisOptions{Hooks: limiter.Hooks{
+		Corrupt:        func(string) { o.Observer.CounterCorrupt() },
+		BreakerChanged: o.Observer.CircuitChanged,
 		GivenBack: func(_ int64, err error) {
 			if err != nil {
 				o.Observer.UnitsLost()
 			}
 		},
 	}})
+	l.engine = l.newEngine(l.redis)
 	if o.PolicyFile == "" {
 		l.follow(ctx, store.New(client, o.Prefix), o)
 	}
@@ -108,14 +111,19 @@ func (l *Limiter) IsReady() bool {
 	}
 }
 
-// Close ends what runs in the background, withdraws the report to the manager
-// and lets go of Redis. Requests decided later are decided as if the store had
-// failed. Only the first call does something.
+// Close gives back what is held of limits and not used, reports what is not
+// counted yet, ends what runs in the background, withdraws the report to the
+// manager and lets go of Redis. Requests decided later are decided as if the store
+// had failed. Only the first call does something.
 func (l *Limiter) Close(ctx context.Context) error {
 	var err error
 	l.closed.Do(func() {
 		l.stop()
 		l.running.Wait()
+		l.engine.Close(ctx)
+		if l.redis != nil {
+			l.redis.Close(ctx)
+		}
 		if l.follower != nil {
 			err = l.follower.leave(ctx)
 		}

@@ -8,8 +8,8 @@ import "time"
 type Observer struct {
 	// Decided is told every decision of Admit.
 	Decided func(Decision)
-	// StoreCalled is told how long the store took to answer Admit or Peek, or
-	// to fail.
+	// StoreCalled is told how long the store took to answer, or to fail. Many
+	// decisions need no call, and some calls are made in the background.
 	StoreCalled func(took time.Duration, err error)
 	// ExpressionFailed is told of a match, key or cost that could not be
 	// evaluated for a request; the safe side was taken.
@@ -19,6 +19,15 @@ type Observer struct {
 	// UnitsLost is told that units taken for a request that was then refused
 	// could not be given back. It can happen on a Redis Cluster only.
 	UnitsLost func()
+	// UnitsUnreported is told of units that were admitted while the store failed,
+	// and could not be charged to it when it was back.
+	UnitsUnreported func(units int64)
+	// Overshot is told of units that a limit with distribution Synced was found to
+	// have admitted above its requests.
+	Overshot func(policy, limit string, units int64)
+	// CircuitChanged is told that the store keeps failing and is not asked any
+	// more (true), or is asked again.
+	CircuitChanged func(open bool)
 	// EventIgnored is told of a message on the definitions' channel that no
 	// manager sends.
 	EventIgnored func()
@@ -48,6 +57,15 @@ func (o Observer) withDefaults() Observer {
 	}
 	if o.UnitsLost == nil {
 		o.UnitsLost = func() {}
+	}
+	if o.UnitsUnreported == nil {
+		o.UnitsUnreported = func(int64) {}
+	}
+	if o.Overshot == nil {
+		o.Overshot = func(string, string, int64) {}
+	}
+	if o.CircuitChanged == nil {
+		o.CircuitChanged = func(bool) {}
 	}
 	if o.EventIgnored == nil {
 		o.EventIgnored = func() {}

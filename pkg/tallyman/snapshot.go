@@ -41,8 +41,7 @@ type rule struct {
 	// overrides are the rules of the limit's overrides; nil for those that have
 	// no numbers.
 	overrides     []*limiter.Rule
-	keyBase       string
-	denyOnFailure bool
+	keyBase   string
 	// template is the limit's decision without the answer, and qualified its
 	// title when there is more than one policy.
 	template  LimitDecision
@@ -93,16 +92,14 @@ func (e *enforced) rule(matcher *match.Limit, l *policy.Limit, prefix string) (r
 		}
 	}
 	return rule{
-		policy:        e,
-		matcher:       matcher,
-		limit:         limit,
-		overrides:     overrides,
-		keyBase:       limiter.KeyBase(prefix, d.Namespace, d.Name, l.Name, limit),
-		denyOnFailure: l.FailurePolicy == policy.FailureDeny,
-		qualified:     d.Name + "/" + l.Name,
+		policy:    e,
+		matcher:   matcher,
+		limit:     limit,
+		overrides: overrides,
+		keyBase:   limiter.KeyBase(prefix, d.Namespace, d.Name, l.Name, limit),
+		qualified: d.Name + "/" + l.Name,
 		template: LimitDecision{
 			Policy: d.Name, Limit: l.Name, Title: l.Name,
-			Requests: *l.Requests, Capacity: limit.Capacity(), Window: time.Duration(l.Window),
 			Shadow: d.Spec.Enforcement == policy.Shadow, Headers: e.response.Headers,
 		},
 	}, nil
@@ -157,6 +154,18 @@ func (s *snapshot) reject(name string, reason error, last *snapshot) {
 	if e := last.find(name); e != nil {
 		s.policies = append(s.policies, e)
 	}
+}
+
+// owner returns the limit that a rule is of, or nil for one of another snapshot.
+func (s *snapshot) owner(r *limiter.Rule) *rule {
+	for _, e := range s.policies {
+		for i := range e.rules {
+			if own := &e.rules[i]; own.limit == r || slices.Contains(own.overrides, r) {
+				return own
+			}
+		}
+	}
+	return nil
 }
 
 // find returns the policy of a name, or nil.

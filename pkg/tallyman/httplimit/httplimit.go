@@ -30,6 +30,7 @@ func Middleware(a Admitter) func(next http.Handler) http.Handler {
 				Refuse(w, r, d)
 				return
 			}
+			defer d.Release()
 			SetHeaders(w.Header(), d)
 			next.ServeHTTP(w, r)
 		})

@@ -41,7 +41,7 @@ func Refuse(w http.ResponseWriter, r *http.Request, d tallyman.Decision) {
 	switch {
 	case IsGRPC(r):
 		refuseGRPC(w, d)
-	case d.Reason == tallyman.StoreUnavailable:
+	case isOutage(d):
 		writeProblem(w, problem{
 			Type: reducedCapacity, Title: "The request cannot be counted at the moment",
 			Status: http.StatusServiceUnavailable, Detail: detail(d),
@@ -54,6 +54,12 @@ func Refuse(w http.ResponseWriter, r *http.Request, d tallyman.Decision) {
 			Status: d.Response.StatusCode, Detail: detail(d), Violated: violated(d.Limits),
 		})
 	}
+}
+
+// isOutage says whether a request was refused since it cannot be counted, which
+// is no fault of the client's.
+func isOutage(d tallyman.Decision) bool {
+	return d.Reason == tallyman.StoreUnavailable || d.Reason == tallyman.BackstopFull
 }
 
 // violated are the titles of the limits that refused.
@@ -72,6 +78,10 @@ func detail(d tallyman.Decision) string {
 	switch d.Reason {
 	case tallyman.StoreUnavailable:
 		return fmt.Sprintf("Limit %q refuses requests that cannot be counted.", d.Limit)
+	case tallyman.BackstopFull:
+		return fmt.Sprintf("Limit %q cannot count more clients at the moment.", d.Limit)
+	case tallyman.KeyDenied:
+		return fmt.Sprintf("Limit %q denies this client.", d.Limit)
 	case tallyman.KeyMissing:
 		return fmt.Sprintf("The request lacks what limit %q counts by.", d.Limit)
 	case tallyman.CostExceedsLimit:
@@ -86,7 +96,7 @@ func detail(d tallyman.Decision) string {
 func refuseGRPC(w http.ResponseWriter, d tallyman.Decision) {
 	const resourceExhausted, unavailable = "8", "14"
 	status := resourceExhausted
-	if d.Reason == tallyman.StoreUnavailable {
+	if isOutage(d) {
 		status = unavailable
 	}
 	h := w.Header()
