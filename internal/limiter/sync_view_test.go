@@ -12,7 +12,7 @@ func TestUnitsAdmittedDuringAnExchangeStayInTheView(t *testing.T) {
 	inPods(t, 1, func(t *testing.T, store *farStore, pods []*syncs) {
 		hit := Hit{Rule: exchanging(limitOf(policy.SlidingWindow, 100, time.Hour), 100*time.Millisecond), Key: "k", Cost: 1}
 		diff(t, "granted", spend(t, pods[0], hit, 50), 50)
-		store.slow = 40 * time.Millisecond
+		store.spoil(40*time.Millisecond, 0)
 		pause(100 * time.Millisecond) // the exchange begins
 		diff(t, "granted", spend(t, pods[0], hit, 30), 30)
 		pause(90 * time.Millisecond) // it has ended

@@ -314,7 +314,8 @@ func (s *syncs) next(v *view, clock int64) int64 {
 	}
 }
 
-// close exchanges what is left, within ctx. The store decides what is asked
+// close exchanges what is left, within ctx or, when an exchange is under way,
+// DefaultTimeout. The store decides what is asked
 // afterwards.
 func (s *syncs) close(ctx context.Context) {
 	s.closed.Store(true)

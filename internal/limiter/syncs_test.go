@@ -57,6 +57,13 @@ func newFarStore() *farStore {
 	return &farStore{Store: NewMemory(time.Now), random: rand.New(rand.NewPCG(1, 1))}
 }
 
+// spoil makes the network slow, and has it lose replies.
+func (f *farStore) spoil(slow time.Duration, loses float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.slow, f.loses = slow, loses
+}
+
 func (f *farStore) way() (time.Duration, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -199,7 +206,8 @@ func TestOvershootStaysWithinWhatIsDeclared(t *testing.T) {
 
 		var units int64
 		inPods(t, n, func(t *testing.T, store *farStore, pods []*syncs) {
-			store.random, store.slow, store.loses = rand.New(rand.NewPCG(seed, 1)), slow, loses
+			store.random = rand.New(rand.NewPCG(seed, 1))
+			store.spoil(slow, loses)
 			units = crowd(store, pods, hit) * hit.Cost
 		})
 		bound := max(1, l.Requests*int64(percent)/100/int64(n))
@@ -250,7 +258,8 @@ func TestLostRepliesAreNeitherLostNorCountedTwice(t *testing.T) {
 					hit := Hit{Rule: r, Key: "k", Cost: 2}
 					var admitted int64
 					// What the store decides by itself is not repeated.
-					store.loses, store.spares, store.slow = 0.5, true, 5*time.Millisecond
+					store.spares = true
+					store.spoil(5*time.Millisecond, 0.5)
 					for i := range 600 {
 						p := pods[i*i%3]
 						granted, _, err := p.take(t.Context(), &hit, 1, time.Second)
@@ -264,7 +273,7 @@ func TestLostRepliesAreNeitherLostNorCountedTwice(t *testing.T) {
 						time.Sleep(3 * time.Millisecond)
 					}
 					pause(time.Minute / 4)
-					store.loses = 0
+					store.spoil(0, 0)
 					diff(t, "units that are counted", used(t, store, r, "k"), 2*admitted)
 				})
 			})
@@ -393,7 +402,7 @@ func TestViewsAreBounded(t *testing.T) {
 
 func TestAViewOnASlowStoreHasOneExchangeUnderWay(t *testing.T) {
 	inPods(t, 1, func(t *testing.T, store *farStore, pods []*syncs) {
-		store.slow = 200 * time.Millisecond
+		store.spoil(200*time.Millisecond, 0)
 		hit := Hit{Rule: exchanging(limitOf(policy.FixedWindow, 1<<40, time.Hour), 10*time.Millisecond), Key: "k", Cost: 1}
 		spend(t, pods[0], hit, 1)
 		v := pods[0].lock(&hit)
@@ -437,7 +446,7 @@ func TestCloseExchangesWhatIsLeft(t *testing.T) {
 		for key := range 1000 {
 			spend(t, pods[0], Hit{Rule: r, Key: fmt.Sprint(key), Cost: 1}, 10)
 		}
-		store.slow = 10 * time.Millisecond
+		store.spoil(10*time.Millisecond, 0)
 		pods[0].close(t.Context())
 		for key := range 1000 {
 			diff(t, "used in the store", used(t, store, r, fmt.Sprint(key)), 10)
@@ -478,7 +487,7 @@ func TestSyncedHoldsTheRateOfSteadyTraffic(t *testing.T) {
 		} {
 			t.Run(name+" by "+how, func(t *testing.T) {
 				inPods(t, 3, func(t *testing.T, store *farStore, pods []*syncs) {
-					store.slow = 2 * time.Millisecond
+					store.spoil(2*time.Millisecond, 0)
 					var admitted int64
 					const seconds = 20
 					for range seconds * 60 {
