@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"hash/maphash"
-	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -109,7 +108,7 @@ func (s *syncs) take(ctx context.Context, h *Hit, n int64, timeout time.Duration
 func (s *syncs) decide(v *view, h *Hit, n int64) (granted int64, r Result, final bool) {
 	clock, interval, bound := s.clock(), intervalOf(h.Rule), s.bound(h.Rule)
 	v.rule, v.usedAt = h.Rule, clock
-	stale := bound == math.MaxInt64 && clock-v.heardAt > maxSilence*interval
+	stale := bound == unbounded && clock-v.heardAt > maxSilence*interval
 	if v.known && !stale {
 		granted, r, final = v.decide(h, n, bound, clock)
 	}
@@ -123,11 +122,14 @@ func (s *syncs) decide(v *view, h *Hit, n int64) (granted int64, r Result, final
 	return granted, r, final
 }
 
+// unbounded is more units than there are, and far from where numbers end.
+const unbounded = 1 << 62
+
 // bound is how many units of a pod the store may not know of.
 func (s *syncs) bound(r *Rule) int64 {
 	percent := int64(r.distribution.MaxOvershootPercent)
 	if percent == 0 {
-		return math.MaxInt64
+		return unbounded
 	}
 	live, _ := s.pods(r)
 	return max(1, product(r.limit.Requests, percent)/100/int64(max(1, live)))
@@ -314,9 +316,8 @@ func (s *syncs) next(v *view, clock int64) int64 {
 	}
 }
 
-// close exchanges what is left, within ctx or, when an exchange is under way,
-// DefaultTimeout. The store decides what is asked
-// afterwards.
+// close exchanges what is left within ctx, once those under way have ended. The
+// store decides what is asked afterwards.
 func (s *syncs) close(ctx context.Context) {
 	s.closed.Store(true)
 	slots := make(chan struct{}, maxLastExchanges)

@@ -380,6 +380,29 @@ func TestWithoutAStoreViewsHoldForAWhile(t *testing.T) {
 	}
 }
 
+// What is given back is had again without a call, and reaches the shared count.
+func TestSyncedGivesBack(t *testing.T) {
+	for _, a := range syncedAlgorithms {
+		l := limitOf(a, 10, 7200*time.Hour)
+		for name, r := range map[string]*Rule{"percent": overshooting(l, 100), "interval": exchanging(l, time.Second)} {
+			t.Run(string(a)+" by "+name, func(t *testing.T) {
+				inPods(t, 1, func(t *testing.T, store *farStore, pods []*syncs) {
+					hit := Hit{Rule: r, Key: "k", Cost: 2}
+					diff(t, "granted by the store", spend(t, pods[0], hit, 1), 1)
+					pods[0].giveBack(&hit, 1)
+					diff(t, "granted", spend(t, pods[0], hit, 3), 3)
+					pods[0].giveBack(&hit, 1)
+					diff(t, "granted", spend(t, pods[0], hit, 10), 3)
+					diff(t, "calls", store.calls.Load(), 1)
+					pods[0].giveBack(&hit, 4)
+					pause(3 * time.Second)
+					diff(t, "used in the store", used(t, store, r, "k"), 2)
+				})
+			})
+		}
+	}
+}
+
 // C29: nothing grows without bound, however many keys there are and however slow
 // the store is.
 func TestViewsAreBounded(t *testing.T) {
