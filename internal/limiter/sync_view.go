@@ -70,7 +70,8 @@ func (v *view) ours() int64 {
 }
 
 // evolve is the state of the count at a time. Our units of a window that has
-// ended are of no interest to the shared count any more.
+// ended are of no interest to the shared count any more. Those of a TokenBucket
+// are: that it is full here does not say that it is full with others' units.
 func (v *view) evolve(clock int64) state {
 	s := v.rule.load(&v.count, clock+v.ahead)
 	if _, bucket := v.rule.algorithm.(*tokenBucket); bucket || v.count.blank() {
@@ -89,9 +90,9 @@ func (v *view) evolve(clock int64) state {
 	return s
 }
 
-func (v *view) save(s state, p price, n int64) {
-	v.rule.save(&v.count, s, p, n, "")
-	v.count.resetAt = v.rule.resetAt(s)
+func (v *view) save(r *Rule, s state, p price, n int64) {
+	r.save(&v.count, s, p, n, "")
+	v.count.resetAt = r.resetAt(s)
 }
 
 // add puts units into the count, or takes them out when they are below 0.
@@ -106,15 +107,15 @@ func (v *view) add(units, clock int64) {
 		return
 	}
 	units = min(units, v.rule.Capacity())
-	v.save(v.rule.take(s, one, units), one, units)
+	v.save(v.rule, v.rule.take(s, one, units), one, units)
 }
 
-// adopt replaces the count by what the store says.
-func (v *view) adopt(s state, clock int64) {
+// adopt replaces the count by what the store says when it counted by a rule.
+func (v *view) adopt(r *Rule, s state, clock int64) {
 	v.known, v.heardAt, v.ahead = true, clock, s.now-clock
 	v.count = counter{}
 	if s.used > 0 || s.rest > 0 {
-		v.save(s, price{}, 0)
+		v.save(r, s, price{}, 0)
 	}
 }
 
@@ -131,7 +132,7 @@ func (v *view) decide(h *Hit, n, bound, clock int64) (granted int64, r Result, f
 		granted = min(fit, max(0, bound-v.ours())/h.Cost)
 	}
 	if granted > 0 && h.Cost > 0 {
-		v.save(h.Rule.take(s, d.price, granted), d.price, granted)
+		v.save(h.Rule, h.Rule.take(s, d.price, granted), d.price, granted)
 		v.unsent += h.Cost * granted
 	}
 	j.granted[enforced] = granted
@@ -195,7 +196,7 @@ func (v *view) end(c *Call, err error, clock int64) (overshoot int64) {
 	}
 	overshoot = max(0, debt-v.debt)
 	v.failures, v.sent, v.debt = 0, 0, debt
-	v.adopt(c.states[0], clock)
+	v.adopt(c.Hits[0].Rule, c.states[0], clock)
 	v.add(v.unsent+v.granted, clock)
 	v.unsure = v.granted > 0
 	return overshoot
@@ -214,7 +215,7 @@ func (v *view) pay(debt, part int64) int64 {
 // replaced so many times before it was asked.
 func (v *view) answered(c *Call, news int, clock int64) {
 	if !v.known && v.news == news && !v.exchanging {
-		v.adopt(c.states[0], clock)
+		v.adopt(c.Hits[0].Rule, c.states[0], clock)
 		v.begunAt = clock
 		v.news++
 		return
