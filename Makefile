@@ -56,7 +56,7 @@ test: redis controlplane ## Run all tests, against a real redis-server and a rea
 	@KUBEBUILDER_ASSETS="$$(hack/controlplane/build.sh)" go test $(RACE) ./...
 
 .PHONY: test-faults
-test-faults: redis ## Run all tests against servers that fail, those that take long too (two minutes)
+test-faults: redis ## Run all tests against servers that fail, those that take long too (two to three minutes)
 	go test $(RACE) -count=1 ./test/chaos -chaos.all
 
 .PHONY: verify
