@@ -159,6 +159,9 @@ func TestSplitIsExactUnderConcurrency(t *testing.T) {
 }
 
 func TestSplitAllocatesNothing(t *testing.T) {
+	if raceDetector {
+		t.Skip("pools forget")
+	}
 	hit := Hit{Rule: rule(limitOf(policy.SlidingWindow, 1<<40, time.Hour)), Key: "k", Cost: 1}
 	s := newSplits((&pod{live: 3, place: 1}).where, time.Now)
 	spend(t, s, hit, 1)
@@ -167,7 +170,7 @@ func TestSplitAllocatesNothing(t *testing.T) {
 			t.Fatal(granted, err)
 		}
 	})
-	if allocations >= 1 { // a pool may be emptied at any time
+	if allocations > 0 {
 		t.Errorf("%v allocations per decision", allocations)
 	}
 }

@@ -1,0 +1,6 @@
+//go:build race
+
+package limiter
+
+// raceDetector has pools forget at random, so that allocations cannot be counted.
+const raceDetector = true
