@@ -64,7 +64,9 @@ type parts struct {
 
 // take implements local.
 func (p parts) take(_ context.Context, h *Hit, n int64, _ time.Duration) (int64, Result, error) {
-	c := &Call{Op: Take, Hits: []Hit{*h}, Count: n, Token: p.token}
+	c := single(Take, h, n)
+	defer c.release()
+	c.Token = p.token
 	if err := p.splits.do(c); err != nil {
 		return 0, Result{}, err
 	}
