@@ -58,7 +58,7 @@ func (b *bench) share(ctx context.Context, c contestant, sc sharedCase) (map[str
 	boundary := time.Now().Add(1500 * time.Millisecond).Truncate(time.Second).Add(time.Second)
 	job := job{
 		Contestant: c.name,
-		Task:       task{Addr: b.server.addr, Keys: keysFor(2), Limit: sc.limit, Limits: 1},
+		Task:       task{Addr: b.server.addr, Keys: keysFor(2), Limit: sc.limit, Limits: 1, Pods: processes},
 		Callers:    8,
 		Start:      boundary.Add(slack),
 		End:        boundary.Add(time.Duration(sc.seconds)*time.Second - slack),

@@ -73,7 +73,7 @@ func (b *bench) loadStep(lc loadCase) step {
 	l := load{callers: lc.callers, order: lc.order(lc.keys), every: lc.every}
 	keys := keysFor(lc.keys)
 	return step{lc.name, b.present(lc.contestants), func(ctx context.Context, c contestant) (values map[string]float64, err error) {
-		t := task{Addr: b.server.addr, Keys: keys, Limit: lc.limit, Limits: lc.limits}
+		t := task{Addr: b.server.addr, Keys: keys, Limit: lc.limit, Limits: lc.limits, Pods: 1}
 		err = onCores(lc.cores, func() error {
 			values, err = b.quietest(func() (map[string]float64, error) { return b.sample(ctx, c, t, l) })
 			return err

@@ -32,6 +32,8 @@ type task struct {
 	// Limits is how many limits each request is held to, 1 or more; only our own
 	// contestants can have more than one in one decision.
 	Limits int
+	// Pods is how many processes share the keys.
+	Pods int
 }
 
 // caller decides requests for a key, given by its index. Each goroutine has its

@@ -54,7 +54,7 @@ func (b *bench) fill(ctx context.Context, c contestant, keys, requests int) (int
 	if err := b.server.empty(ctx); err != nil {
 		return 0, err
 	}
-	i, err := c.open(task{Addr: b.server.addr, Keys: keysFor(keys), Limit: inAnHour, Limits: 1})
+	i, err := c.open(task{Addr: b.server.addr, Keys: keysFor(keys), Limit: inAnHour, Limits: 1, Pods: 1})
 	if err != nil {
 		return 0, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/limiter"
 	"github.com/tallyman-dev/tallyman/internal/policy"
@@ -21,15 +22,16 @@ const (
 
 // This file is all that knows our engine's API.
 var ours = []contestant{
-	{tallyman, policy.TokenBucket, script, exact(policy.TokenBucket)},
-	{tallymanFixedWindow, policy.FixedWindow, script, exact(policy.FixedWindow)},
-	{tallymanSlidingWindow, policy.SlidingWindow, script, exact(policy.SlidingWindow)},
-	{tallymanSlidingLog, policy.SlidingLog, script, exact(policy.SlidingLog)},
+	{tallyman, policy.TokenBucket, script, open(policy.TokenBucket, policy.Exact)},
+	{tallymanFixedWindow, policy.FixedWindow, script, open(policy.FixedWindow, policy.Exact)},
+	{tallymanSlidingWindow, policy.SlidingWindow, script, open(policy.SlidingWindow, policy.Exact)},
+	{tallymanSlidingLog, policy.SlidingLog, script, open(policy.SlidingLog, policy.Exact)},
+	{tallymanLeased, policy.TokenBucket, script, open(policy.TokenBucket, policy.Leased)},
 }
 
-func exact(a policy.Algorithm) func(t task) (*instance, error) {
+func open(a policy.Algorithm, mode policy.DistributionMode) func(t task) (*instance, error) {
 	return func(t task) (*instance, error) {
-		rule, err := ruleFor(a, t.Limit)
+		rule, err := ruleFor(a, mode, t.Limit)
 		if err != nil {
 			return nil, err
 		}
@@ -38,21 +40,31 @@ func exact(a policy.Algorithm) func(t task) (*instance, error) {
 			return nil, err
 		}
 		counts := limiter.NewRedis(client, limiter.RedisOptions{})
+		engine := limiter.NewEngine(counts, limiter.EngineOptions{
+			Pods: func(*limiter.Rule) (live, place int) { return t.Pods, 0 },
+		})
 		keys := prefixed(t.Keys, t.Limits)
 		return &instance{
-			newCaller: func() caller { return ask(counts, rule, keys) },
-			close:     func() { _ = client.Close() },
+			newCaller: func() caller { return ask(engine, rule, keys) },
+			close: func() {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				engine.Close(ctx)
+				counts.Close(ctx)
+				_ = client.Close()
+			},
 		}, nil
 	}
 }
 
 // ruleFor makes the rule as a policy's limit would, with its defaults.
-func ruleFor(a policy.Algorithm, l limit) (*limiter.Rule, error) {
+func ruleFor(a policy.Algorithm, mode policy.DistributionMode, l limit) (*limiter.Rule, error) {
 	if a == policy.SlidingLog {
 		l.Requests = min(l.Requests, policy.MaxSlidingLogRequests)
 	}
 	spec := policy.Spec{Limits: []policy.Limit{{
 		Algorithm: a, Requests: &l.Requests, Window: policy.Duration(l.Window), Burst: &l.Burst,
+		Distribution: policy.Distribution{Mode: mode},
 	}}}
 	spec.Default()
 	return limiter.PrepareLimit(&spec.Limits[0])
