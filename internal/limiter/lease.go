@@ -204,9 +204,9 @@ func (e *lease) ask(idle int64, now moment) (question, bool) {
 		n++
 	}
 	e.waiting = e.waiting[n:]
-	left, spent := e.count(now)
+	left, spent, life := e.count(now)
 	e.pace.add(spent+q.units, now)
-	q.size = min(idle, e.pace.want(q.rule.life()))
+	q.size = min(idle, e.pace.want(life))
 	q.units = min(q.units+max(0, q.size-left), most)
 	if q.units == 0 {
 		e.asking.Store(false)
@@ -214,30 +214,28 @@ func (e *lease) ask(idle int64, now moment) (question, bool) {
 	return q, q.units > 0
 }
 
-// count says how many units are at hand, and how many have been spent since it
-// was asked last.
-func (e *lease) count(now moment) (left, spent int64) {
+// count says how many units are at hand, how many have been spent since it was
+// asked last, and how long more would live.
+func (e *lease) count(now moment) (left, spent int64, life time.Duration) {
 	h := e.hand.Load()
+	life = e.rule.life()
 	if h == noHand {
-		return 0, 0
+		return 0, 0, life
 	}
 	left = h.left.Load()
 	// Units that came back make less than nothing.
 	spent = max(0, h.counted-left)
 	h.counted = left
 	if !h.valid(e.rule, now) {
-		left = 0
+		return 0, spent, life
 	}
-	return left, spent
+	return left, spent, min(life, h.border-now)
 }
 
 // deal hands out what a question was granted, in the order in which the waiters
 // came, and keeps the rest at hand. It returns how many units are to be given
 // back. The lease is locked.
 func (e *lease) deal(q question, c *Call, live, idle int64, now moment) (surplus int64) {
-	if e.rule != q.rule {
-		idle = 0 // nobody spends them any more
-	}
 	answer := c.Results[0]
 	told := standing{shared: answer.Remaining, resetAt: now + answer.ResetAfter}
 	h := &hand{rule: q.rule, low: (q.size + 2) / 3, standing: told}
@@ -256,10 +254,7 @@ func (e *lease) deal(q question, c *Call, live, idle int64, now moment) (surplus
 	if now < h.until || dry != noDrought {
 		pool = e.serveLater(pool, h, dry, now)
 	}
-	if now >= h.until {
-		idle = 0
-	}
-	if pool > idle {
+	if pool > idle { // some have left who asked for units
 		surplus += h.worth(pool-idle, now)
 		pool = idle
 	}
@@ -385,16 +380,6 @@ func (e *lease) deposit(units int64, h *hand, idle int64, now moment) (rest int6
 	n := min(units, max(0, idle-h.left.Load()))
 	h.left.Add(n)
 	return units - n
-}
-
-// follow has the lease follow a rule, when it is another than before, and
-// returns what is at hand of the old one. The lease is locked.
-func (e *lease) follow(r *Rule, now moment) (old *Rule, units int64) {
-	if e.rule == r {
-		return nil, 0
-	}
-	old, e.rule = e.rule, r
-	return old, e.empty(now)
 }
 
 // empty takes away all that is at hand, and says how much of it can be given

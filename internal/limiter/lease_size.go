@@ -91,7 +91,7 @@ func (p *pace) want(life time.Duration) int64 {
 const (
 	// share is the units that are worth a question to a count that has too few
 	// for everybody.
-	share = 12
+	share = 8
 	// The bounds of a pause between two such questions.
 	shortestPause, longestPause = 10 * time.Millisecond, 250 * time.Millisecond
 )

@@ -127,10 +127,8 @@ func (l *leases) locked(h *Hit, now moment) *lease {
 			e.mu.Unlock()
 			continue
 		}
-		e.used = now
-		if old, units := e.follow(h.Rule, now); units > 0 {
-			l.start(func() { l.refund(context.Background(), old, e.key, units) })
-		}
+		// What is at hand of an older rule is given back with the next answer.
+		e.rule, e.used = h.Rule, now
 		if !ok {
 			l.beginTidying()
 		}
