@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +34,8 @@ const (
 type lane struct {
 	// send carries out jobs, and sets their err.
 	send func(ctx context.Context, batch []*flight)
-	// late is told of a job that was answered when its caller had left.
+	// late is handed a job whose caller has left: when it is answered or, with an
+	// error, when it was not sent. It returns at once, and leaves the lane alone.
 	late func(f *flight)
 	// guard refuses jobs while the node fails. It is over send.
 	guard *guard
@@ -41,15 +43,20 @@ type lane struct {
 	mu       sync.Mutex
 	waiting  []*flight
 	underWay int
-	// trains are the batches under way whose callers wait.
+	// trains are the calls under way whose callers wait, and can leave.
 	trains [maxUnderWay]*train
 	// alarm wakes the callers of overdue jobs; it rings at alarmAt, if that is set.
 	alarm   *time.Timer
 	alarmAt time.Time
 }
 
-// train is the goroutine that carries what waits in a lane, batch after batch.
-type train struct{ batch []*flight }
+// train is a goroutine that carries a job or, batch after batch, what waits in a
+// lane.
+type train struct {
+	// batch is under way. It is empty before its callers are answered: they use
+	// their flights again.
+	batch []*flight
+}
 
 // flight is a job on its way through a lane.
 type flight struct {
@@ -60,6 +67,8 @@ type flight struct {
 	// awake has the caller look at the phase and at the time. It can be told for
 	// nothing, by the flight's former uses.
 	awake chan struct{}
+	// own is for a flight that does not wait for others.
+	own   train
 	alone [1]*flight
 }
 
@@ -82,6 +91,9 @@ var flights = sync.Pool{New: func() any {
 	return f
 }}
 
+// errUnsent is of a job whose caller left it before it was sent.
+var errUnsent = errors.New("not sent")
+
 // errLate means that a call's time was over.
 var errLate = fmt.Errorf("the store did not answer in time: %w", context.DeadlineExceeded)
 
@@ -94,8 +106,17 @@ func (l *lane) do(ctx context.Context, f *flight) (mine bool, err error) {
 	l.mu.Lock()
 	if l.underWay < maxUnderWay && len(l.waiting) == 0 {
 		l.underWay++
+		if ctx.Done() == nil {
+			l.mu.Unlock()
+			return l.sendMyself(ctx, f)
+		}
+		f.phase.Store(onWay)
+		f.own.batch = f.alone[:]
+		l.depart(&f.own)
+		l.setAlarm(f.deadline)
 		l.mu.Unlock()
-		return l.sendNow(ctx, f)
+		go l.sendAlone(ctx, f)
+		return l.await(ctx, f)
 	}
 	if len(l.waiting) >= maxWaiting {
 		l.mu.Unlock()
@@ -108,21 +129,23 @@ func (l *lane) do(ctx context.Context, f *flight) (mine bool, err error) {
 	return l.await(ctx, f)
 }
 
-// sendNow carries out a job by itself. A caller that can leave does not carry it
-// in person, since nothing ends a call to Redis before its deadline.
-func (l *lane) sendNow(ctx context.Context, f *flight) (mine bool, err error) {
-	if ctx.Done() == nil {
-		l.send(until{ctx, f.deadline}, f.alone[:])
-		l.next()
-		return true, f.err
-	}
-	f.phase.Store(onWay)
-	go func() {
-		l.send(until{context.WithoutCancel(ctx), f.deadline}, f.alone[:])
-		l.answer(f)
-		l.next()
-	}()
-	return l.await(ctx, f)
+// sendMyself carries out a job of a caller that cannot leave, by its own
+// goroutine. It takes as long as send does.
+func (l *lane) sendMyself(ctx context.Context, f *flight) (mine bool, err error) {
+	l.send(until{ctx, f.deadline}, f.alone[:])
+	l.next()
+	return true, f.err
+}
+
+// sendAlone carries out a job whose caller waits. Nothing that the caller does
+// ends a call to Redis.
+func (l *lane) sendAlone(ctx context.Context, f *flight) {
+	l.send(until{context.WithoutCancel(ctx), f.deadline}, f.alone[:])
+	l.mu.Lock()
+	l.remove(&f.own)
+	l.mu.Unlock()
+	l.answer(f)
+	l.next()
 }
 
 // until is a context with a deadline and no timer: go-redis gives the deadline to
@@ -163,66 +186,73 @@ func (l *lane) next() {
 		return
 	}
 	t := &train{}
-	for i := range l.trains {
-		if l.trains[i] == nil {
-			l.trains[i] = t
-			break
-		}
-	}
+	l.depart(t)
 	l.mu.Unlock()
 	go l.run(t)
+}
+
+// depart notes a train, of which there are at most maxUnderWay. The lane is locked.
+func (l *lane) depart(t *train) {
+	l.trains[slices.Index(l.trains[:], nil)] = t
+}
+
+// remove forgets a train. The lane is locked.
+func (l *lane) remove(t *train) {
+	l.trains[slices.Index(l.trains[:], t)] = nil
 }
 
 // run carries what waits until nothing does. It lets the callers that it woke
 // come again first: on few cores, batches form because of this.
 func (l *lane) run(t *train) {
+	var batch []*flight
 	for {
 		runtime.Gosched()
-		if !l.board(t) {
+		batch = l.board(t, batch[:0])
+		if len(batch) == 0 {
 			return
 		}
-		last := t.batch[0].deadline
-		for _, f := range t.batch {
+		last := batch[0].deadline
+		for _, f := range batch {
 			if f.deadline.After(last) {
 				last = f.deadline
 			}
 		}
-		l.send(until{context.Background(), last}, t.batch)
-		for _, f := range t.batch {
+		l.send(until{context.Background(), last}, batch)
+		l.mu.Lock()
+		t.batch = nil
+		l.mu.Unlock()
+		for _, f := range batch {
 			l.answer(f)
 		}
+		clear(batch)
 	}
 }
 
-// board fills a train from what waits; without anything, the train has ended.
-func (l *lane) board(t *train) bool {
+// board fills a train, with a batch of what waits; without anything, the train
+// has ended.
+func (l *lane) board(t *train, batch []*flight) []*flight {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	clear(t.batch)
-	t.batch = t.batch[:0]
 	n := 0
-	for n < len(l.waiting) && len(t.batch) < maxBatch {
+	for n < len(l.waiting) && len(batch) < maxBatch {
 		f := l.waiting[n]
 		n++
 		if f.phase.CompareAndSwap(inQueue, onWay) {
-			t.batch = append(t.batch, f)
+			batch = append(batch, f)
 		} else {
-			flights.Put(f)
+			f.err = errUnsent
+			l.late(f)
 		}
 	}
 	rest := copy(l.waiting, l.waiting[n:])
 	clear(l.waiting[rest:])
 	l.waiting = l.waiting[:rest]
-	if len(t.batch) > 0 {
-		return true
+	t.batch = batch
+	if len(batch) == 0 {
+		l.remove(t)
+		l.underWay--
 	}
-	for i := range l.trains {
-		if l.trains[i] == t {
-			l.trains[i] = nil
-		}
-	}
-	l.underWay--
-	return false
+	return batch
 }
 
 // answer hands a flight to its caller, if that is still there.

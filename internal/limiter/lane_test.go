@@ -1,0 +1,406 @@
+package limiter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// station is a lane whose calls a test answers, within a bubble.
+type station struct {
+	*lane
+	t *testing.T
+	// calls are those that were sent and not looked at yet.
+	calls chan *sent
+	// late are the jobs whose callers had left, and how they had fared.
+	late []string
+}
+
+// sent is a call under way.
+type sent struct {
+	jobs      []string
+	goroutine string
+	deadline  time.Time
+	back      chan error
+}
+
+func newStation(t *testing.T) *station {
+	s := &station{t: t, calls: make(chan *sent, 10)}
+	s.lane = &lane{
+		send: func(ctx context.Context, batch []*flight) {
+			c := &sent{goroutine: goroutine(), back: make(chan error)}
+			c.deadline, _ = ctx.Deadline()
+			for _, f := range batch {
+				c.jobs = append(c.jobs, f.hits[0].key)
+			}
+			s.calls <- c
+			err := <-c.back
+			for _, f := range batch {
+				f.err = err
+			}
+		},
+		late: func(f *flight) { s.late = append(s.late, fmt.Sprint(f.hits[0].key, " ", f.err)) },
+	}
+	return s
+}
+
+// goroutine names the one that asks.
+func goroutine() string {
+	stack := make([]byte, 64)
+	name, _, _ := bytes.Cut(stack[:runtime.Stack(stack, false)], []byte(" ["))
+	return string(name)
+}
+
+// caller is somebody who waits for a job.
+type caller struct {
+	goroutine string
+	leave     context.CancelFunc
+	// These are set when the caller is back.
+	back    bool
+	mine    bool
+	err     error
+	waited  time.Duration
+	started time.Time
+}
+
+// A job's deadline in most tests.
+const patience = time.Second
+
+func newFlight(name string, timeout time.Duration) *flight {
+	f := flights.New().(*flight)
+	f.hits = []decision{{key: name}}
+	f.setTimeout(timeout)
+	return f
+}
+
+// call has a caller that can leave do a job, and lets it come as far as it gets.
+func (s *station) call(name string, timeout time.Duration) *caller {
+	return s.carry(newFlight(name, timeout))
+}
+
+func (s *station) carry(f *flight) *caller {
+	ctx, cancel := context.WithCancel(context.Background())
+	return s.carryWith(ctx, cancel, f)
+}
+
+func (s *station) carryWith(ctx context.Context, cancel context.CancelFunc, f *flight) *caller {
+	c := &caller{leave: cancel, started: time.Now()}
+	go func() {
+		defer cancel()
+		c.goroutine = goroutine()
+		c.mine, c.err = s.do(ctx, f)
+		c.back, c.waited = true, time.Since(c.started)
+	}()
+	synctest.Wait()
+	return c
+}
+
+// busy has maxUnderWay calls under way, and returns them.
+func (s *station) busy() []*sent {
+	var calls []*sent
+	for i := range maxUnderWay {
+		name := fmt.Sprint("busy", i)
+		s.call(name, time.Hour)
+		calls = append(calls, s.next(name))
+	}
+	return calls
+}
+
+// next is the call that was sent next, which has these jobs.
+func (s *station) next(jobs ...string) *sent {
+	s.t.Helper()
+	select {
+	case c := <-s.calls:
+		diff(s.t, "jobs of a call", c.jobs, jobs)
+		return c
+	default:
+		s.t.Fatalf("no call was sent for %v", jobs)
+		return nil
+	}
+}
+
+// answer has a call come back.
+func (s *station) answer(calls ...*sent) {
+	for _, c := range calls {
+		c.back <- nil
+	}
+	synctest.Wait()
+}
+
+// sentNothing checks that no other call was sent.
+func (s *station) sentNothing() {
+	s.t.Helper()
+	select {
+	case c := <-s.calls:
+		s.t.Fatalf("a call was sent for %v", c.jobs)
+	default:
+	}
+}
+
+// pass lets time pass.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// served checks that a caller has its job back, answered, after a time.
+func (c *caller) served(t *testing.T, after time.Duration) {
+	t.Helper()
+	if !c.back || !c.mine || c.err != nil || c.waited != after {
+		t.Fatalf("back %v, mine %v, %v after %v; want an answer after %v", c.back, c.mine, c.err, c.waited, after)
+	}
+}
+
+// gone checks that a caller has left its job after a time.
+func (c *caller) gone(t *testing.T, after time.Duration, want error) {
+	t.Helper()
+	if !c.back || c.mine || !errors.Is(c.err, want) || c.waited != after {
+		t.Fatalf("back %v, mine %v, %v after %v; want %v after %v", c.back, c.mine, c.err, c.waited, want, after)
+	}
+}
+
+func inStation(t *testing.T, test func(t *testing.T, s *station)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStation(t)
+		test(t, s)
+		if s.underWay != 0 || len(s.waiting) != 0 || s.trains != [maxUnderWay]*train{} {
+			t.Errorf("at the end %d calls are under way, %d jobs wait, trains %v", s.underWay, len(s.waiting), s.trains)
+		}
+	})
+}
+
+func TestALoneJobIsSentAtOnce(t *testing.T) {
+	inStation(t, func(t *testing.T, s *station) {
+		c := s.carryWith(context.Background(), func() {}, newFlight("a", patience))
+		call := s.next("a")
+		if call.goroutine != c.goroutine {
+			t.Errorf("sent by %s, of %s", call.goroutine, c.goroutine)
+		}
+		if s.alarm != nil {
+			t.Error("there is a timer for a job that its caller carries")
+		}
+		if want := c.started.Add(patience); !call.deadline.Equal(want) {
+			t.Errorf("the call's deadline is %v, want %v", call.deadline, want)
+		}
+		s.answer(call)
+		c.served(t, 0)
+
+		c = s.call("b", patience)
+		s.answer(s.next("b"))
+		c.served(t, 0)
+	})
+}
+
+func TestJobsThatWaitLeaveTogetherInOrder(t *testing.T) {
+	inStation(t, func(t *testing.T, s *station) {
+		calls := s.busy()
+		var callers []*caller
+		for _, name := range []string{"a", "b", "c"} {
+			callers = append(callers, s.call(name, patience))
+		}
+		s.sentNothing()
+		s.answer(calls[1])
+		call := s.next("a", "b", "c")
+
+		// Meanwhile others wait.
+		callers = append(callers, s.call("d", patience), s.call("e", patience))
+		s.sentNothing()
+		s.answer(call)
+		s.answer(s.next("d", "e"))
+		for _, c := range callers {
+			c.served(t, 0)
+		}
+
+		// With a call under way that makes room for another, nobody waits.
+		c := s.call("f", patience)
+		s.answer(s.next("f"), calls[0])
+		c.served(t, 0)
+	})
+}
+
+func TestACallHasAMostOfJobs(t *testing.T) {
+	inStation(t, func(t *testing.T, s *station) {
+		calls := s.busy()
+		var names []string
+		var callers []*caller
+		for i := range maxBatch + 3 {
+			names = append(names, fmt.Sprint(i))
+			callers = append(callers, s.call(names[i], patience))
+		}
+		s.answer(calls[0])
+		first := s.next(names[:maxBatch]...)
+		s.answer(calls[1])
+		s.answer(s.next(names[maxBatch:]...), first)
+		for _, c := range callers {
+			c.served(t, 0)
+		}
+	})
+}
+
+func TestAFullQueueTakesNoMore(t *testing.T) {
+	inStation(t, func(t *testing.T, s *station) {
+		calls := s.busy()
+		left := newFlight("left", patience)
+		left.phase.Store(abandoned)
+		for range maxWaiting {
+			s.waiting = append(s.waiting, left)
+		}
+		c := s.call("one more", patience)
+		if !c.back || !c.mine || !errors.Is(c.err, ErrOverloaded) || c.waited != 0 {
+			t.Fatalf("back %v, mine %v, %v after %v", c.back, c.mine, c.err, c.waited)
+		}
+		s.answer(calls...)
+		s.sentNothing()
+	})
+}
+
+func TestACallerThatLeavesTheQueueIsNotSent(t *testing.T) {
+	inStation(t, func(t *testing.T, s *station) {
+		calls := s.busy()
+		a, b := s.call("a", patience), s.call("b", patience)
+		a.leave()
+		synctest.Wait()
+		a.gone(t, 0, context.Canceled)
+		s.answer(calls...)
+		s.answer(s.next("b"))
+		b.served(t, 0)
+		diff(t, "late", s.late, []string{"a not sent"})
+	})
+}
+
+func TestACallerLeavesACallUnderWay(t *testing.T) {
+	inStation(t, func(t *testing.T, s *station) {
+		alone := s.call("alone", patience)
+		call := s.next("alone")
+		alone.leave()
+		synctest.Wait()
+		alone.gone(t, 0, context.Canceled)
+		diff(t, "late before the answer", s.late, nil)
+		s.answer(call)
+		diff(t, "late", s.late, []string{"alone <nil>"})
+
+		calls := s.busy()
+		a, b := s.call("a", patience), s.call("b", patience)
+		s.answer(calls...)
+		call = s.next("a", "b")
+		a.leave()
+		synctest.Wait()
+		a.gone(t, 0, context.Canceled)
+		s.answer(call)
+		b.served(t, 0)
+		diff(t, "late", s.late, []string{"alone <nil>", "a <nil>"})
+	})
+}
+
+// A caller whose answer is there takes it, though its context has ended too.
+func TestAnAnswerThatIsThereIsTaken(t *testing.T) {
+	inStation(t, func(t *testing.T, s *station) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		f := newFlight("a", patience)
+		f.phase.Store(arrived)
+		if mine, err := s.await(ctx, f); !mine || err != nil {
+			t.Fatalf("mine %v, %v", mine, err)
+		}
+	})
+}
+
+// Behind calls that hang, each caller waits as long as it has said itself.
+func TestEachJobHasItsOwnDeadline(t *testing.T) {
+	ms := time.Millisecond
+	timeouts := []time.Duration{100 * ms, 50 * ms, 200 * ms, 50 * ms, 10 * ms, 150 * ms}
+	for name, board := range map[string]bool{"in the queue": false, "under way": true} {
+		t.Run(name, func(t *testing.T) {
+			inStation(t, func(t *testing.T, s *station) {
+				calls := s.busy()
+				var names []string
+				var callers []*caller
+				for i, timeout := range timeouts {
+					names = append(names, fmt.Sprint(i))
+					callers = append(callers, s.call(names[i], timeout))
+				}
+				if board {
+					s.answer(calls[0])
+					call := s.next(names...)
+					if got, want := call.deadline, callers[0].started.Add(200*ms); !got.Equal(want) {
+						t.Errorf("the call's deadline is %v, want that of the most patient caller, %v", got, want)
+					}
+					calls[0] = call
+				}
+				pass(patience)
+				for i, c := range callers {
+					c.gone(t, timeouts[i], context.DeadlineExceeded)
+				}
+				s.answer(calls...)
+				s.sentNothing()
+				diff(t, "jobs handed on", len(s.late), len(timeouts))
+			})
+		})
+	}
+}
+
+// What does not end of itself, such as the attempt to connect to a server that
+// does not answer, keeps nobody.
+func TestALoneJobHasADeadlineToo(t *testing.T) {
+	inStation(t, func(t *testing.T, s *station) {
+		a := s.call("a", 30*time.Millisecond)
+		b := s.call("b", 20*time.Millisecond)
+		pass(patience)
+		a.gone(t, 30*time.Millisecond, context.DeadlineExceeded)
+		b.gone(t, 20*time.Millisecond, context.DeadlineExceeded)
+		s.answer(s.next("a"), s.next("b"))
+	})
+}
+
+// A deadline that nobody waits for any more makes no trouble for those who come
+// later.
+func TestTheAlarmServesThoseWhoComeLater(t *testing.T) {
+	inStation(t, func(t *testing.T, s *station) {
+		ms := time.Millisecond
+		first := s.call("first", 10*ms)
+		s.answer(s.next("first"))
+		first.served(t, 0)
+
+		calls := s.busy()
+		pass(5 * ms)
+		a := s.call("a", 10*ms) // after the alarm for first
+		pass(9 * ms)
+		if a.back {
+			t.Fatalf("%v after %v", a.err, a.waited)
+		}
+		b := s.call("b", 20*ms)
+		pass(patience)
+		a.gone(t, 10*ms, context.DeadlineExceeded)
+		b.gone(t, 20*ms, context.DeadlineExceeded)
+		s.answer(calls...)
+	})
+}
+
+func TestAStaleWakeUpEndsNoWait(t *testing.T) {
+	inStation(t, func(t *testing.T, s *station) {
+		f, g := newFlight("f", patience), newFlight("g", patience)
+		f.wake()
+		g.wake()
+		alone := s.carry(f)
+		s.call("busy", time.Hour)
+		queued := s.carry(g)
+		for range 3 {
+			f.wake()
+			g.wake()
+			synctest.Wait()
+			if alone.back || queued.back {
+				t.Fatalf("alone %+v, queued %+v", alone, queued)
+			}
+		}
+		s.answer(s.next("f"), s.next("busy"))
+		alone.served(t, 0)
+		s.answer(s.next("g"))
+		queued.served(t, 0)
+	})
+}
