@@ -121,6 +121,14 @@ func (j *job) decides() bool {
 	return j.verb == verbTake || j.verb == verbPeek || j.verb == verbReserve
 }
 
+// takes says whether what is granted is taken.
+func (j *job) takes() bool { return j.verb == verbTake || j.verb == verbReserve }
+
+// got is how many of its requests a group of a job that decides was granted.
+func (j *job) got(group byte) int64 {
+	return min(max(0, j.granted[group]-j.before), j.count)
+}
+
 // conclude writes the job's outcome into its call.
 func (j *job) conclude(c *Call) {
 	c.Results = c.Results[:0]
@@ -136,7 +144,7 @@ func (j *job) conclude(c *Call) {
 	case len(j.hits) == 0:
 		c.Granted = c.count()
 	case j.decides():
-		c.Granted = min(max(0, j.granted[enforced]-j.before), j.count)
+		c.Granted = j.got(enforced)
 	case j.verb == verbCharge && j.granted[enforced] > 0:
 		c.Granted = c.count()
 		for i := range j.hits {
@@ -172,7 +180,7 @@ func (j *job) result(d *decision) Result {
 // after is a counter's state after the job.
 func (j *job) after(d *decision) state {
 	switch {
-	case j.verb == verbTake || j.verb == verbReserve:
+	case j.takes():
 		return j.taken(d)
 	case j.verb == verbCharge && j.granted[enforced] > 0:
 		return d.rule.take(d.state, d.rule.within(d.state, d.price), 1)

@@ -12,7 +12,8 @@
 -- ARGV[3]  the calls, packed. A call of verb 0 takes from one counter: how many
 --   like requests it stands for, the rule, and the cost (for t in µs, and a
 --   numerator). One of verb 8 takes one unit for one request, by the rule of the
---   call before it. Any other has its verb, the number of its hits, how many requests
+--   call before it. One of verb 9 takes from several: their number, how many
+--   requests, and for each rule and cost. Any other has its verb, the number of its hits, how many requests
 --   it stands for, how long its token counts in ms, whether it has one, and the
 --   name of its slots; then for each hit its rule, group and cost.
 -- Group 1 is enforced. Group 2 shadows: it never stands in the way of group 1.
@@ -289,6 +290,7 @@ local function make_rare()
       local r = h.rule
       if cost <= 0 and part <= 0 then return end
       if r.code == 't' and room(h, r, cost, part, 1) == 0 then
+        if h.used == r.burst and h.rest == r.burst_part then return end
         h.used, h.rest = r.burst, r.burst_part
         write(h, h.key, r)
       elseif r.code == 't' then
@@ -327,9 +329,24 @@ local function make_rare()
       return floor(units / cost)
     end
 
-    -- settle makes of an estimate what it really was.
-    local function settle(h, cost, part)
-      local d = h.rule.denominator or 1
+    -- revalue is the span of an estimate with the present numbers, as read does it.
+    local function revalue(r, cost, part, rate)
+      if rate ~= r.requests then cost, part = floor(cost * rate / r.requests), 0 end
+      if cost > r.burst or (cost == r.burst and part > r.burst_part) then return r.burst, r.burst_part end
+      return cost, part
+    end
+
+    -- settle makes of an estimate what it really was. Slots are no estimate: they
+    -- stay until the request ends.
+    local function settle(h, cost, part, rate)
+      local r = h.rule
+      if r.code == 'n' then return end
+      local d = r.denominator or 1
+      if r.code == 't' then
+        cost, part = revalue(r, cost, part, rate)
+      else
+        cost = math.min(cost, r.limit)
+      end
       local above, above_part = rare.subtract(h.cost, h.part, cost, part, d)
       if above < 0 then
         local below, below_part = rare.subtract(cost, part, h.cost, h.part, d)
@@ -354,7 +371,7 @@ local function make_rare()
       local first = decide(n, shadows, not again)
       if first == 0 or again then return end
       local estimates = {}
-      for i = 1, count do estimates[i] = pack('<I7I7', hits[i].cost, hits[i].part) end
+      for i = 1, count do estimates[i] = pack('<I7I7I7', hits[i].cost, hits[i].part, hits[i].rule.requests or 0) end
       once(token, table.concat(estimates), ttl)
     end
 
@@ -379,12 +396,12 @@ local function make_rare()
 
     verbs[SETTLE] = function(_, token)
       local estimates = call('GET', token)
-      local known = estimates and #estimates == 14 * count
+      local known = estimates and #estimates == 21 * count
       if known then
         call('DEL', token)
         for i = 1, count do
-          local cost, part = unpack('<I7I7', estimates, 14 * i - 13)
-          settle(hits[i], cost, part)
+          local cost, part, rate = unpack('<I7I7I7', estimates, 21 * i - 20)
+          settle(hits[i], cost, part, rate)
         end
       end
       after(known and 1 or 0)
@@ -609,10 +626,11 @@ end
 -- Numbers of the reply, which is packed at the end.
 replies, filled = {now, 0, 0, 0, 0, 0}, 1
 
--- The plain call does what decide does, for one hit.
+-- A plain call does what decide does, for one hit, or for several that are all
+-- enforced.
 local text, at, size, key = ARGV[3], 1, #ARGV[3], 0
 local h = {flag = 0, at = 0, used = 0, rest = 0, ends = 0, keep = false, cell = false}
-local other, r
+local several, other, r = {}, nil, nil
 while at <= size do
   local verb = string.byte(text, at)
   if verb == 0 or verb == 8 then
@@ -639,6 +657,38 @@ while at <= size do
     replies[filled + 1], replies[filled + 2] = m, h.flag == GARBAGE and 1 or 0
     replies[filled + 3], replies[filled + 4], replies[filled + 5] = time, used, rest
     filled = filled + 5
+  elseif verb == 9 then
+    local count, n, m
+    verb, count, n, at = unpack('<BBI7', text, at)
+    m = n
+    local first = filled + 1
+    filled = first
+    for i = 1, count do
+      local x, number = several[i], nil
+      if not x then
+        x = {flag = 0, at = 0, used = 0, rest = 0, ends = 0, keep = false, cell = false, cost = 0, part = 0, key = '', rule = r}
+        several[i] = x
+      end
+      number, x.cost, x.part, at = unpack('<I2I7I7', text, at)
+      local its, name = rules[number], KEYS[key + i]
+      x.key, x.rule = name, its
+      read(x, name, its)
+      if m > 0 then m = room(x, its, x.cost, x.part, m) end
+      replies[filled + 1], replies[filled + 2] = x.flag == GARBAGE and 1 or 0, x.at
+      replies[filled + 3], replies[filled + 4] = x.used, x.rest
+      filled = filled + 4
+    end
+    replies[first], key = m, key + count
+    for i = 1, count do
+      local x = several[i]
+      if m > 0 and (x.cost > 0 or x.part > 0) then
+        take(x, x.key, x.rule, x.cost, x.part, m)
+      else
+        if not rare then make_rare() end
+        rare.tidy(x, x.key, x.rule)
+      end
+      if x.rule.code == 'l' then replies[first + 4 * i] = rare.log.await(x, x.key, x.rule, x.cost) end
+    end
   else
     if not rare then make_rare() end
     other = other or rare.general()
