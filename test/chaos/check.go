@@ -23,8 +23,7 @@ type span struct{ from, to time.Duration }
 type promise struct {
 	requests int
 	window   time.Duration
-	// late is how long after its decision a degraded request may still be
-	// counted: by a command that was carried out late, or by a report.
+	// late is how long after its decision a degraded request may still be counted.
 	late time.Duration
 	// losses are when counts may have been lost, in order. Within one, two
 	// servers may count, the old and the new one, each by itself.
@@ -126,7 +125,7 @@ func (p promise) refusedEarly(key string, observations []observation) []string {
 				break
 			}
 			if p.lasts(o) >= refusal.from {
-				taken++
+				taken += o.units()
 			}
 		}
 		if taken < p.requests {
@@ -135,6 +134,20 @@ func (p promise) refusedEarly(key string, observations []observation) []string {
 		}
 	}
 	return found
+}
+
+// units is how many units an observation may take up. A degraded request may be
+// counted by a command whose answer was lost, and again when what was admitted
+// instead is reported: it has been declared that its count is not known.
+func (o observation) units() int {
+	switch {
+	case o.degraded:
+		return 2
+	case o.allowed:
+		return 1
+	default:
+		return 0
+	}
 }
 
 // lasts is until when an observation may take up a unit.
@@ -156,7 +169,7 @@ func (p promise) counted(trace []observation, key string) (least, most int) {
 		if o.key != key || !o.degraded && !o.allowed {
 			continue
 		}
-		most++
+		most += o.units()
 		if !o.degraded && o.from >= safe {
 			least++
 		}

@@ -56,6 +56,8 @@ func TestTheCheckerFindsPlantedFaults(t *testing.T) {
 		"a refusal before the third":       {three, append(admitted(0, 1, 5), refused(3)...), "at most 2 of 3"},
 		"another key's are no reason":      {three, slices.Concat(admitted(0, 1), ofKey("b", admitted(2)), refused(3)), "at most 2 of 3"},
 		"an unclear one may be counted":    {three, slices.Concat(admitted(0, 1), degraded(2), refused(3)), ""},
+		"an unclear one, counted twice":    {three, slices.Concat(admitted(0), degraded(2), refused(3)), ""},
+		"an unclear one, counted thrice":   {three, slices.Concat(degraded(2), refused(3)), "at most 2 of 3"},
 		"an unclear one is counted late":   {three, slices.Concat(admitted(500, 501), degraded(2), refused(1102)), ""},
 		"an unclear one is long over":      {three, slices.Concat(admitted(500, 501), degraded(2), refused(1104)), "at most 2 of 3"},
 		"a degraded refusal":               {three, append(admitted(0), at(false, true, 1)...), ""},
@@ -80,11 +82,11 @@ func TestTheCheckerFindsPlantedFaults(t *testing.T) {
 
 func TestTheCheckerBoundsWhatWasCounted(t *testing.T) {
 	trace := slices.Concat(admitted(0, 150, 250, 400), refused(1), degraded(2), ofKey("b", admitted(5)))
-	if least, most := (promise{}).counted(trace, "a"); least != 4 || most != 5 {
+	if least, most := (promise{}).counted(trace, "a"); least != 4 || most != 6 {
 		t.Errorf("%d..%d without a loss", least, most)
 	}
 	p := promise{losses: []span{{from: 200 * ms, to: 300 * ms}}}
-	if least, most := p.counted(trace, "a"); least != 1 || most != 5 {
+	if least, most := p.counted(trace, "a"); least != 1 || most != 6 {
 		t.Errorf("%d..%d with a loss", least, most)
 	}
 }

@@ -61,7 +61,7 @@ const (
 	inTotal   = 1_000_000
 )
 
-var sketch = promise{requests: perWindow, window: time.Second, late: 2 * time.Second}
+var sketch = promise{requests: perWindow, window: time.Second, late: toRecover}
 
 // spec is the policy's, in JSON.
 func spec(storeTimeout time.Duration) string {
