@@ -20,8 +20,10 @@ const (
 	verbSettle
 	verbRenew
 	// verbTakeOne and verbPlain are a take from one counter: of one unit by the
-	// rule of the call before, and any.
+	// rule of the call before, and any. verbSeveral is one from several counters,
+	// all of which are enforced.
 	verbTakeOne
+	verbSeveral
 	verbPlain verb = 0
 )
 

@@ -129,11 +129,20 @@ func turns(j *job) []*turn {
 	return all
 }
 
+// whole is a job as one turn.
+func whole(j *job) *turn {
+	all := &turn{group: enforced}
+	for i := range j.hits {
+		all.places = append(all.places, i)
+	}
+	return all
+}
+
 // inTurn carries out a job whose hits have different tags, one script call after
 // the other. What one grants and a later one does not is given back. For the
 // moment in between, others may be refused units that come back; nobody gets
-// more than the limit. After an error nothing is given back: the request's
-// failure policy may well admit it.
+// more than the limit. After an error nothing is given back, since the request's
+// failure policy may well admit it; but all is when the caller has left.
 func (r *Redis) inTurn(ctx context.Context, f *flight) error {
 	left := [...]int64{enforced: f.count, shadow: f.count}
 	all := turns(&f.job)
@@ -143,12 +152,15 @@ func (r *Redis) inTurn(ctx context.Context, f *flight) error {
 			n = f.count
 		}
 		if err := r.take(ctx, f, t, n); err != nil {
+			if ctx.Err() != nil && f.takes() {
+				r.giveBackTurns(f, all)
+			}
 			return err
 		}
 		left[t.group] = min(left[t.group], t.granted)
 	}
 	f.granted = [...]int64{enforced: left[enforced], shadow: min(left[enforced], left[shadow])}
-	if f.verb == verbTake || f.verb == verbReserve {
+	if f.takes() {
 		r.giveBackExcess(f, all)
 	}
 	return nil
@@ -183,7 +195,7 @@ func (r *Redis) take(ctx context.Context, f *flight, t *turn, n int64) error {
 			f.hits[at].state = part.stateBefore(&part.hits[i])
 		}
 		if n > 0 {
-			t.granted = min(max(0, part.granted[t.group]-part.before), n)
+			t.granted = part.got(t.group)
 		}
 	}
 	flights.Put(part)

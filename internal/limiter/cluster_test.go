@@ -2,7 +2,9 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -50,6 +52,7 @@ func remainingOf(results []Result) []int64 {
 
 // counts counts the script calls of a client.
 type counts struct {
+	mu      sync.Mutex
 	scripts int
 	// after is called with the number of each call when it is answered.
 	after func(n int)
@@ -75,6 +78,8 @@ func (c *counts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 }
 
 func (c *counts) count(cmd redis.Cmder) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if cmd.Name() == "evalsha" {
 		c.scripts++
 		if c.after != nil {
@@ -213,23 +218,29 @@ func testNotGivenBack(t *testing.T, cluster *testredis.Cluster) {
 	diff(t, "told of", lost, 1)
 }
 
+// A caller that leaves, at whichever turn, has taken nothing.
 func testGiveBackOutlivesRequest(t *testing.T, cluster *testredis.Cluster) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	calls := &counts{}
-	s := NewRedis(clientWith(t, cluster, calls), RedisOptions{})
-	hits := tagged(t, 10)[:2]
-	full := hits[1]
+	s := NewRedis(cluster.Client(t), RedisOptions{})
+	hits := tagged(t, 10)[:3]
+	full := hits[2]
 	full.Cost = 10
 	take(t, s, full)
-
-	calls.scripts, calls.after = 0, func(n int) {
-		if n == 2 { // the refusal
-			cancel()
+	for leaveAt := 1; leaveAt <= 3; leaveAt++ { // the third refuses
+		ctx, cancel := context.WithCancel(t.Context())
+		leaving := NewRedis(clientWith(t, cluster, &counts{after: func(n int) {
+			if n == leaveAt {
+				cancel()
+			}
+		}}), RedisOptions{})
+		if _, err := ask(ctx, leaving, Take, hits); err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		cancel()
+		want := []int64{10, 10, 0}
+		for start := time.Now(); !slices.Equal(remainingOf(peek(t, s, hits...)), want); {
+			if time.Since(start) > 5*time.Second {
+				t.Fatalf("after leaving at turn %d: %v remain, want %v", leaveAt, remainingOf(peek(t, s, hits...)), want)
+			}
 		}
 	}
-	if _, err := ask(ctx, s, Take, hits); err != nil {
-		t.Fatal(err)
-	}
-	diff(t, "remaining", remainingOf(peek(t, s, hits...)), []int64{10, 0})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -245,19 +246,46 @@ func (r *Redis) noteTime(now int64) { r.ahead.Store(now - time.Now().UnixMicro()
 // the request that it belongs to.
 const giveBackTimeout = 100 * time.Millisecond
 
-// giveBackLate gives back what a job took whose caller has left. It is tried once: a second try could give back what the first one
-// did.
+// giveBackLate lets go of a job whose caller has left, and gives back what it
+// took.
 func (r *Redis) giveBackLate(f *flight) {
-	granted := min(max(0, f.granted[enforced]-f.before), f.count)
-	taken := f.err == nil && granted > 0 && (f.verb == verbTake || f.verb == verbReserve)
-	if !taken {
-		flights.Put(f)
+	if f.err == nil {
+		switch f.verb {
+		case verbTake:
+			all := turns(&f.job)
+			for _, t := range all {
+				t.granted = f.got(t.group)
+			}
+			r.giveBackTurns(f, all)
+		case verbReserve:
+			// It is settled as it was reserved.
+			all := whole(&f.job)
+			all.granted = f.got(enforced)
+			r.giveBackTurns(f, []*turn{all})
+		}
+	}
+	flights.Put(f)
+}
+
+// giveBackTurns gives back in the background what turns of a job were granted
+// whose caller has left. It is tried once: a second try could give back what the
+// first one did.
+func (r *Redis) giveBackTurns(f *flight, all []*turn) {
+	all = slices.DeleteFunc(all, func(t *turn) bool { return t.granted == 0 })
+	if len(all) == 0 {
 		return
 	}
+	parts := make([]*flight, len(all))
+	for i, t := range all {
+		parts[i] = f.part(t)
+	}
 	go func() {
-		err := r.giveBack(f, granted)
+		var errs []error
+		for i, t := range all {
+			errs = append(errs, r.giveBack(parts[i], t.granted))
+		}
 		if r.hooks.GivenBack != nil {
-			r.hooks.GivenBack(granted, err)
+			r.hooks.GivenBack(all[0].granted, errors.Join(errs...))
 		}
 	}()
 }
