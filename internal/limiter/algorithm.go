@@ -65,6 +65,10 @@ type algorithm interface {
 	take(s state, p price, n int64) state
 	// minus is a difference; its whole part is negative where less is more.
 	minus(p, less price) price
+	// rate is what a price depends on besides the cost, and revalue the price of an
+	// estimate with the present numbers: of what can be counted now at most.
+	rate() int64
+	revalue(e estimate) price
 	// within is the part of a price for which there is room.
 	within(s state, p price) price
 	// remaining is the units that are left.
@@ -120,6 +124,10 @@ func (q quota) giveBack(c *counter, s state, p price, n int64, _ string) (state,
 func (q quota) await(_ *counter, before, _ state, _ price) int64 { return before.rest }
 
 func (q quota) minus(p, less price) price { return price{whole: p.whole - less.whole} }
+
+func (q quota) rate() int64 { return 0 }
+
+func (q quota) revalue(e estimate) price { return price{whole: min(e.whole, q.limit)} }
 
 // product is a*b, or 2^63-1 where that is more.
 func product(a, b int64) int64 {

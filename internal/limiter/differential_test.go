@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tallyman-dev/tallyman/internal/calendar"
 	"github.com/tallyman-dev/tallyman/internal/policy"
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
@@ -176,9 +177,10 @@ func (tr *trace) hits() []Hit {
 }
 
 func (tr *trace) moveClock() {
-	window := rapid.SampledFrom(tr.limits).Draw(tr.t, "whose window").Window.Microseconds()
+	l := rapid.SampledFrom(tr.limits).Draw(tr.t, "whose window")
+	window := rule(l).lasts(tr.clock.micros)
 	step := rapid.OneOf(
-		rapid.SampledFrom([]int64{0, 1, window / 10, window - 1, window, window + 1, 2 * window, window - tr.clock.micros%window}),
+		rapid.SampledFrom([]int64{0, 1, window / 10, window - 1, window, window + 1, 2 * window, tr.untilBorder(l)}),
 		rapid.SampledFrom([]int64{-1, -window / 3, -window, -3 * window, -minute, -2 * minute}),
 		rapid.Int64Range(0, window),
 	).Draw(tr.t, "clock")
@@ -188,14 +190,19 @@ func (tr *trace) moveClock() {
 	tr.wentBack = tr.wentBack || tr.clock.micros < tr.latest-minute
 }
 
-func (tr *trace) changeLimit() {
-	i := rapid.IntRange(0, len(tr.limits)-1).Draw(tr.t, "which limit")
-	changed := drawLimit(tr.t)
-	changed.Algorithm, changed.Window = tr.limits[i].Algorithm, tr.limits[i].Window
-	if changed.Algorithm == policy.SlidingLog {
-		changed.Requests %= policy.MaxSlidingLogRequests + 1
+// untilBorder is the time until the next border of a limit's windows.
+func (tr *trace) untilBorder(l Limit) int64 {
+	if l.Calendar != nil {
+		return l.Calendar.Around(tr.clock.micros)[2] - tr.clock.micros
 	}
-	tr.limits[i] = changed
+	window := l.Window.Microseconds()
+	return window - tr.clock.micros%window
+}
+
+// changeLimit changes the numbers of a limit, which keep its counter.
+func (tr *trace) changeLimit() {
+	l := &tr.limits[rapid.IntRange(0, len(tr.limits)-1).Draw(tr.t, "which limit")]
+	l.drawNumbers(tr.t)
 }
 
 func drawLimits(t *rapid.T) []Limit {
@@ -204,18 +211,47 @@ func drawLimits(t *rapid.T) []Limit {
 
 func drawLimit(t *rapid.T) Limit {
 	l := Limit{
-		Algorithm: rapid.SampledFrom(algorithms).Draw(t, "algorithm"),
-		Requests:  units(0).Draw(t, "requests"),
-		Burst:     units(1).Draw(t, "burst"),
+		Algorithm: rapid.SampledFrom(append(algorithms, policy.Concurrency)).Draw(t, "algorithm"),
 		Window: time.Millisecond * time.Duration(rapid.OneOf(
 			rapid.SampledFrom([]int64{1, 7, 10, 1000, 60_000, 3_600_000, 86_400_000, 30 * 86_400_000, 45 * 365 * 86_400_000}),
 			rapid.Int64Range(1, 10_000_000),
 		).Draw(t, "window")),
 	}
-	if l.Algorithm == policy.SlidingLog {
-		l.Requests = min(l.Requests, policy.MaxSlidingLogRequests)
+	if l.Algorithm == policy.FixedWindow {
+		switch rapid.SampledFrom([]string{"aligned", "anchored", "calendar"}).Draw(t, "windows") {
+		case "anchored":
+			l.FirstRequest = true
+		case "calendar":
+			l.Calendar, l.Window = drawCalendar(t), 0
+		}
 	}
+	l.drawNumbers(t)
 	return l
+}
+
+func (l *Limit) drawNumbers(t *rapid.T) {
+	l.Requests = units(0).Draw(t, "requests")
+	l.Burst = units(1).Draw(t, "burst")
+	switch l.Algorithm {
+	case policy.SlidingLog:
+		l.Requests = min(l.Requests, policy.MaxSlidingLogRequests)
+	case policy.Concurrency:
+		l.Requests = min(l.Requests, 100) // each unit is an entry
+	}
+}
+
+// drawCalendar draws from zones whose clocks are set at different times, Lord
+// Howe's by half an hour, and Apia's once by a whole day.
+func drawCalendar(t *rapid.T) Calendar {
+	period := rapid.SampledFrom([]calendar.Period{
+		calendar.Minute, calendar.Hour, calendar.Day, calendar.Week, calendar.Month, calendar.Year,
+	}).Draw(t, "period")
+	zone := rapid.SampledFrom([]string{"UTC", "Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia"}).Draw(t, "zone")
+	windows, err := calendar.New(period, zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return windows
 }
 
 // units are mostly small numbers, with those among the rest at which arithmetic

@@ -45,8 +45,8 @@ const (
 	Reserve
 	// Settle corrects a reservation: the hits are those that were reserved, with
 	// the real costs. What was too much is given back; what is missing is taken
-	// as by Charge. A reservation that has expired, or was settled, is left as it
-	// is: Granted is 0.
+	// as by Charge; slots stay. A reservation that has expired, or was settled, is
+	// left as it is: Granted is 0.
 	Settle
 	// Renew has the slots of a Token last another window. Granted is 0 when one
 	// of them had ended.

@@ -138,11 +138,15 @@ func (m *Memory) reserve(j *job, now int64) {
 	_, again := m.tokens.get(key, now)
 	m.decide(j, !again)
 	if j.granted[enforced] > 0 && !again {
-		prices := make([]price, len(j.hits))
+		estimates := make([]estimate, len(j.hits))
 		for i := range j.hits {
-			prices[i] = j.hits[i].price
+			d := &j.hits[i]
+			estimates[i] = estimate{d.price, d.rule.rate()}
+			if j.granted[d.group] == 0 {
+				estimates[i].whole = unpayable
+			}
 		}
-		m.tokens.put(key, prices, now, m.lasting(j.ttl))
+		m.tokens.put(key, estimates, now, m.lasting(j.ttl))
 	}
 }
 
@@ -153,16 +157,16 @@ func (m *Memory) charge(j *job, now int64) {
 	j.granted[enforced] = 1
 	for i := range j.hits {
 		d := &j.hits[i]
-		m.spend(d, d.rule.within(d.state, d.price))
+		m.spend(d, d.rule.within(d.state, d.price), j.token)
 	}
 }
 
 // spend takes a price that fits.
-func (m *Memory) spend(d *decision, p price) state {
+func (m *Memory) spend(d *decision, p price, token string) state {
 	after := d.state
 	if !p.zero() {
 		after = d.rule.take(d.state, p, 1)
-		m.put(m.counter(d.key), d, after, p, 1, "")
+		m.put(m.counter(d.key), d, after, p, 1, token)
 	}
 	return after
 }
@@ -199,10 +203,14 @@ func (m *Memory) settle(j *job, now int64) {
 	j.granted[enforced] = 1
 	for i := range j.hits {
 		d := &j.hits[i]
-		if more := d.rule.minus(d.price, estimates[i]); more.whole >= 0 {
-			d.state = m.spend(d, d.rule.within(d.state, more))
+		if d.rule.holdsSlots() || !estimates[i].payable() {
+			continue
+		}
+		estimate := d.rule.revalue(estimates[i])
+		if more := d.rule.minus(d.price, estimate); more.whole >= 0 {
+			d.state = m.spend(d, d.rule.within(d.state, more), j.token)
 		} else {
-			m.giveBack(d, d.rule.minus(estimates[i], d.price), 1, j.token)
+			m.giveBack(d, d.rule.minus(estimate, d.price), 1, j.token)
 		}
 	}
 }

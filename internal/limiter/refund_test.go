@@ -109,6 +109,58 @@ func TestReservationIsSettled(t *testing.T) {
 	})
 }
 
+// A limit that changes between the two, to 0 even, leaves an estimate that was
+// right as it is counted.
+func TestReservationIsSettledWithOtherNumbers(t *testing.T) {
+	onEveryAlgorithm(t, 10, time.Minute, func(t *testing.T, s Store, c *clock, l Limit) {
+		key := keyOf(t, l)
+		for _, requests := range []int64{70, 7, 4, 0} {
+			hits := []Hit{{Rule: rule(l), Key: key, Cost: 5}}
+			do(t, s, Call{Op: Reserve, Hits: hits, Token: "a"})
+			hits[0].Rule = rule(limitOf(l.Algorithm, requests, l.Window))
+			if settled := do(t, s, Call{Op: Settle, Hits: hits, Token: "a"}); settled.Granted != 1 {
+				t.Fatalf("with %d requests: %+v", requests, settled)
+			}
+			hits[0].Rule = rule(l)
+			diff(t, "remaining", peek(t, s, hits...)[0].Remaining, 5)
+			do(t, s, Call{Op: Refund, Hits: hits})
+		}
+	})
+}
+
+// A shadow that was not taken has nothing to give back.
+func TestSettlingLeavesARefusedShadow(t *testing.T) {
+	onEveryAlgorithm(t, 10, time.Minute, func(t *testing.T, s Store, c *clock, l Limit) {
+		wide := l
+		wide.Requests, wide.Burst = 100, 100
+		hits := []Hit{{Rule: rule(wide), Key: keyOf(t, wide), Cost: 4}, {Rule: rule(l), Key: keyOf(t, l), Cost: 4, Shadow: true}}
+		take(t, s, hits...)
+		take(t, s, hits...)
+		do(t, s, Call{Op: Reserve, Hits: hits, Token: "a"})
+		diff(t, "reserved", remainingOf(peek(t, s, hits...)), []int64{88, 2})
+		hits[0].Cost, hits[1].Cost = 1, 1
+		do(t, s, Call{Op: Settle, Hits: hits, Token: "a"})
+		diff(t, "settled", remainingOf(peek(t, s, hits...)), []int64{91, 2})
+	})
+}
+
+// Slots are held until a request ends, whatever it turns out to cost.
+func TestSettlingLeavesSlots(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s Store, _ *clock) {
+		l := limitOf(policy.Concurrency, 10, time.Minute)
+		hits := []Hit{{Rule: rule(l), Key: keyOf(t, l), Cost: 2}}
+		do(t, s, Call{Op: Reserve, Hits: hits, Token: "a"})
+		for _, cost := range []int64{1, 5} {
+			settling := []Hit{hits[0]}
+			settling[0].Cost = cost
+			do(t, s, Call{Op: Settle, Hits: settling, Token: "a"})
+			diff(t, "remaining", peek(t, s, hits...)[0].Remaining, 8)
+		}
+		diff(t, "slots that come back", do(t, s, Call{Op: Refund, Hits: hits, Token: "a"}).Granted, 1)
+		diff(t, "remaining", peek(t, s, hits...)[0].Remaining, 10)
+	})
+}
+
 // An estimate that is not settled in time stays as it is.
 func TestReservationExpires(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s Store, c *clock) {

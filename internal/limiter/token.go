@@ -1,26 +1,33 @@
 package limiter
 
 // tokens are what the in-memory store remembers of calls that are to happen
-// once: the prices of a reservation's hits, and of other calls that they came.
+// once: the estimates of a reservation's hits, and of other calls that they came.
 type tokens map[string]remembered
 
 type remembered struct {
-	prices []price
-	ends   int64
+	estimates []estimate
+	ends      int64
 }
 
-func (t tokens) get(key string, now int64) ([]price, bool) {
+// estimate is the price of a reserved hit, at the rate of that time. That of a
+// shadow that was not taken is unpayable.
+type estimate struct {
+	price
+	rate int64
+}
+
+func (t tokens) get(key string, now int64) ([]estimate, bool) {
 	r, ok := t[key]
 	if ok && r.ends <= now {
 		delete(t, key)
 		ok = false
 	}
-	return r.prices, ok
+	return r.estimates, ok
 }
 
 // put drops a few tokens that count no more, so that memory follows those in
 // use: a map is ranged over from a random place.
-func (t tokens) put(key string, prices []price, now, ttl int64) {
+func (t tokens) put(key string, estimates []estimate, now, ttl int64) {
 	looks := 4
 	for other, r := range t {
 		if r.ends <= now {
@@ -30,7 +37,7 @@ func (t tokens) put(key string, prices []price, now, ttl int64) {
 			break
 		}
 	}
-	t[key] = remembered{prices: prices, ends: now + ttl}
+	t[key] = remembered{estimates: estimates, ends: now + ttl}
 }
 
 func (t tokens) forget(key string) { delete(t, key) }

@@ -111,17 +111,24 @@ func (b *tokenBucket) minus(p, q price) price {
 
 func (b *tokenBucket) load(c *counter, now int64) state {
 	s := c.state
-	lead := leadOf(s)
-	if c.requests != b.requests {
-		lead = b.rescale(lead, c.requests)
-	}
-	if lead.exceeds(b.burst) {
-		lead = b.burst
-	}
+	lead := b.revalue(estimate{leadOf(s), c.requests})
 	if lead.whole -= max(0, now-s.at); lead.whole < 0 {
 		lead = price{}
 	}
 	return state{now: now, at: max(now, s.at), used: lead.whole, rest: lead.part}
+}
+
+func (b *tokenBucket) rate() int64 { return b.requests }
+
+func (b *tokenBucket) revalue(e estimate) price {
+	p := e.price
+	if e.rate != b.requests {
+		p = b.rescale(p, e.rate)
+	}
+	if p.exceeds(b.burst) {
+		return b.burst
+	}
+	return p
 }
 
 // rescale keeps the units that a lead stands for when the rate has changed: the

@@ -274,7 +274,7 @@ local function make_rare()
         if r.code == 'l' then rest = rare.log.await(h, key, r, h.cost) end
         tell(garbage, at, used, rest)
       end
-      return m[1]
+      return m
     end
 
     local function after(done)
@@ -337,15 +337,15 @@ local function make_rare()
     end
 
     -- settle makes of an estimate what it really was. Slots are no estimate: they
-    -- stay until the request ends.
+    -- stay until the request ends. What was not taken has no price, and is left.
     local function settle(h, cost, part, rate)
       local r = h.rule
-      if r.code == 'n' then return end
+      if r.code == 'n' or cost > MAX then return end
       local d = r.denominator or 1
       if r.code == 't' then
         cost, part = revalue(r, cost, part, rate)
       else
-        cost = math.min(cost, r.limit)
+        cost, part = math.min(cost, r.limit), 0
       end
       local above, above_part = rare.subtract(h.cost, h.part, cost, part, d)
       if above < 0 then
@@ -368,10 +368,13 @@ local function make_rare()
 
     verbs[RESERVE] = function(n, token, ttl, shadows)
       local again = call('EXISTS', token) == 1
-      local first = decide(n, shadows, not again)
-      if first == 0 or again then return end
+      local granted = decide(n, shadows, not again)
+      if granted[1] == 0 or again then return end
       local estimates = {}
-      for i = 1, count do estimates[i] = pack('<I7I7I7', hits[i].cost, hits[i].part, hits[i].rule.requests or 0) end
+      for i = 1, count do
+        local h = hits[i]
+        estimates[i] = pack('<I7I7I7', granted[h.group] > 0 and h.cost or MAX + 1, h.part, h.rule.requests or 0)
+      end
       once(token, table.concat(estimates), ttl)
     end
 
