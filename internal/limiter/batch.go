@@ -41,7 +41,9 @@ func (e *evaluation) reset() {
 	clear(e.last)
 	clear(e.rules)
 	clear(e.args)
-	clear(e.calls)
+	for i := range e.calls {
+		clear(e.calls[i].jobs)
+	}
 	e.calls, e.args, e.keys = e.calls[:0], e.args[:0], 0
 	e.ruleText, e.callText, e.latest = e.ruleText[:0], e.callText[:0], nil
 }
@@ -109,18 +111,13 @@ func (e *evaluation) find(f *flight) (int, bool) {
 
 func (e *evaluation) encode(c *scriptCall, clock int64) {
 	f := c.jobs[0]
-	if f.isPlain() {
-		d := &f.hits[0]
-		if d.rule == e.latest && c.count == 1 && d.cost == 1 && d.price.payable() {
-			e.callText = append(e.callText, verbTakeOne)
-			e.key(d.key)
-			return
-		}
-		e.latest = d.rule
-		e.callText = appendInteger(append(e.callText, verbPlain), c.count)
-		e.callText = binary.LittleEndian.AppendUint16(e.callText, e.rule(d.rule, clock))
-		e.callText = appendInteger(appendInteger(e.callText, d.price.whole), d.price.part)
-		e.key(d.key)
+	switch {
+	case !f.isPlain():
+	case len(f.hits) > 1:
+		e.encodeSeveral(f, c.count, clock)
+		return
+	default:
+		e.encodePlain(&f.hits[0], c.count, clock)
 		return
 	}
 	remembered := byte(0)
@@ -138,20 +135,56 @@ func (e *evaluation) encode(c *scriptCall, clock int64) {
 		e.callText = append(e.callText, d.group)
 		e.callText = appendInteger(e.callText, d.price.whole)
 		e.callText = appendInteger(e.callText, d.price.part)
-		e.key(d.key)
+		e.key(&d.key)
 	}
 	if remembered == 1 {
-		e.key(f.tokenKey())
+		token := f.tokenKey()
+		e.key(&token)
 	}
 }
 
-// isPlain says whether a job is the most common one, which the script does with
-// the least effort: a take from one counter.
+// isPlain says whether a job is of the most common ones, which the script does
+// with the least effort: a take from enforced counters.
 func (j *job) isPlain() bool {
-	return j.verb == verbTake && len(j.hits) == 1 && j.hits[0].group == enforced && !j.holdsSlots()
+	if j.verb != verbTake || len(j.hits) == 0 {
+		return false
+	}
+	for i := range j.hits {
+		if j.hits[i].group != enforced || j.hits[i].rule.holdsSlots() {
+			return false
+		}
+	}
+	return true
 }
 
-func (e *evaluation) key(key string) {
+func (e *evaluation) encodePlain(d *decision, count, clock int64) {
+	if d.rule == e.latest && count == 1 && d.cost == 1 && d.price.payable() {
+		e.callText = append(e.callText, verbTakeOne)
+	} else {
+		e.latest = d.rule
+		e.callText = appendInteger(append(e.callText, verbPlain), count)
+		e.appendCost(d, clock)
+	}
+	e.key(&d.key)
+}
+
+func (e *evaluation) encodeSeveral(f *flight, count, clock int64) {
+	e.callText = appendInteger(append(e.callText, verbSeveral, byte(len(f.hits))), count)
+	for i := range f.hits {
+		e.appendCost(&f.hits[i], clock)
+		e.key(&f.hits[i].key)
+	}
+}
+
+// appendCost adds a hit's rule and price.
+func (e *evaluation) appendCost(d *decision, clock int64) {
+	e.callText = binary.LittleEndian.AppendUint16(e.callText, e.rule(d.rule, clock))
+	e.callText = appendInteger(appendInteger(e.callText, d.price.whole), d.price.part)
+}
+
+// key adds a key. An interface holds a pointer without an allocation, and go-redis
+// writes what it points to.
+func (e *evaluation) key(key *string) {
 	e.args = append(e.args, key)
 	e.keys++
 }
@@ -215,7 +248,7 @@ func (e *evaluation) read(reply string, corrupt func(key string)) (now int64, er
 func (c *scriptCall) replySize() int {
 	f := c.jobs[0]
 	if f.isPlain() {
-		return plainSize + hitSize
+		return plainSize + hitSize*len(f.hits)
 	}
 	return callSize + hitSize*len(f.hits)
 }

@@ -90,15 +90,15 @@ func (e *Engine) Do(ctx context.Context, c *Call) error {
 }
 
 func (e *Engine) take(ctx context.Context, c *Call) error {
+	if h := &c.Hits; len(*h) == 1 && (*h)[0].Rule.distribution.Mode == policy.Leased && (*h)[0].Cost >= 0 && c.Count >= 0 {
+		return e.lease(ctx, c)
+	}
 	slots := c.holdsSlots()
 	if slots && c.Token == "" {
 		c.Token = e.holds.token()
 	}
 	if err := c.validate(); err != nil {
 		return err
-	}
-	if len(c.Hits) == 1 && c.Hits[0].Rule.distribution.Mode == policy.Leased {
-		return e.lease(ctx, c)
 	}
 	return e.decide(ctx, c, slots)
 }
