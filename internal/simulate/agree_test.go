@@ -54,6 +54,8 @@ func TestTakeUpToTakesAllThatThereIs(t *testing.T) {
 // seconds and %[3]s what follows.
 var limits = []string{
 	"algorithm: FixedWindow, requests: %[1]d, window: %[2]ds, %[3]s",
+	"algorithm: FixedWindow, anchor: FirstRequest, requests: %[1]d, window: %[2]ds, %[3]s",
+	"algorithm: FixedWindow, requests: %[1]d, calendar: {period: Day, timeZone: Europe/Berlin}, %[3]s",
 	"algorithm: SlidingWindow, requests: %[1]d, window: %[2]ds, %[3]s",
 	"algorithm: SlidingLog, requests: %[1]d, window: %[2]ds, %[3]s",
 	"algorithm: TokenBucket, requests: %[1]d, window: %[2]ds, %[3]s",
