@@ -46,6 +46,7 @@ func run(o options) error {
 	logging.Disable() // go-redis's own log; its errors reach us, and are logged
 	redisClient, err := store.Connect(store.ConnectOptions{
 		URL: o.storeURL, Username: os.Getenv("TALLYMAN_STORE_USERNAME"), Password: os.Getenv("TALLYMAN_STORE_PASSWORD"),
+		TLS: o.tls,
 	})
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 // options are what the flags and the environment say.
 type options struct {
 	storeURL, storeFile, prefix string
+	tls                         store.TLSOptions
 	metricsAddress              string
 	metricsSecure               bool
 	healthAddress               string
@@ -33,6 +34,10 @@ func parse() (options, error) {
 	flag.StringVar(&o.storeURL, "store", "", "`URL` of the Redis: redis://, rediss://, unix://, redis+cluster:// or redis+sentinel:// "+
 		"(env TALLYMAN_STORE; credentials also from TALLYMAN_STORE_USERNAME and TALLYMAN_STORE_PASSWORD)")
 	flag.StringVar(&o.storeFile, "store-file", "", "read the URL from this `file`, such as a mounted Secret")
+	flag.StringVar(&o.tls.CAFile, "store-ca-file", "", "`file` with the certificates (PEM) to trust in a rediss:// store; default: the system's")
+	flag.StringVar(&o.tls.CertFile, "store-cert-file", "", "`file` with the client's certificate (PEM) for the store, with --store-key-file")
+	flag.StringVar(&o.tls.KeyFile, "store-key-file", "", "`file` with the key (PEM) of --store-cert-file")
+	flag.StringVar(&o.tls.ServerName, "store-server-name", "", "`name` that the store's certificate must have (default the URL's host)")
 	flag.StringVar(&o.prefix, "prefix", store.DefaultPrefix, "`prefix` of all keys in Redis; one Redis can serve several clusters")
 	flag.StringVar(&o.metricsAddress, "metrics-bind-address", "127.0.0.1:8080", "`address` of /metrics; 0 turns it off")
 	flag.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve metrics over HTTPS, to those whom the API server authorizes")

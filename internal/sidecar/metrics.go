@@ -86,16 +86,16 @@ func gauge(name, help string) prometheus.Gauge {
 // observer connects a limiter to the metrics.
 func (m *metrics) observer() tallyman.Observer {
 	return tallyman.Observer{
-		Decided:           m.decided,
-		StoreCalled:       m.storeCalled,
-		ExpressionFailed:  func(policy, limit string) { m.expressions.WithLabelValues(policy, limit).Inc() },
-		CounterCorrupt:    m.corrupt.Inc,
-		UnitsLost:         m.lost.Inc,
-		UnitsUnreported:   func(units int64) { m.unreported.Add(float64(units)) },
+		Decided:          m.decided,
+		StoreCalled:      m.storeCalled,
+		ExpressionFailed: func(policy, limit string) { m.expressions.WithLabelValues(policy, limit).Inc() },
+		CounterCorrupt:   m.corrupt.Inc,
+		UnitsLost:        m.lost.Inc,
+		UnitsUnreported:  func(units int64) { m.unreported.Add(float64(units)) },
 		Overshot: func(policy, limit string, units int64) {
 			m.overshoot.WithLabelValues(policy, limit).Add(float64(units))
 		},
-		CircuitChanged: m.circuitChanged,
+		CircuitChanged:    m.circuitChanged,
 		EventIgnored:      m.garbage.Inc,
 		DefinitionsLoaded: m.loaded,
 		LoadFailed:        func(error) { m.loadFailures.Inc() },

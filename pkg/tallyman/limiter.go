@@ -61,7 +61,9 @@ func New(ctx context.Context, o Options) (*Limiter, error) {
 		l.engine = l.newEngine(limiter.NewMemory(time.Now))
 		return l, nil
 	}
-	client, err := store.Connect(store.ConnectOptions{URL: o.Store, Username: o.Username, Password: o.Password})
+	client, err := store.Connect(store.ConnectOptions{
+		URL: o.Store, Username: o.Username, Password: o.Password, TLS: store.TLSOptions(o.TLS),
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,8 @@ type Options struct {
 	Store string
 	// Username and Password for Redis override those of the URL.
 	Username, Password string
+	// TLS refines that of a rediss:// URL; with others it is an error.
+	TLS TLSOptions
 	// Prefix of all keys; "tallyman" if empty. It must be the manager's.
 	Prefix string
 
@@ -56,6 +58,18 @@ type Options struct {
 	Logger *slog.Logger
 	// Observer is told what happens, for metrics.
 	Observer Observer
+}
+
+// TLSOptions say whom to trust and who one is. The files are PEM; a certificate
+// and its key are read again for each new connection, so that they can be renewed.
+type TLSOptions struct {
+	// CAFile has the certificates to trust; without it those of the system are.
+	CAFile string
+	// CertFile and KeyFile are the client's certificate and key, for mutual TLS.
+	CertFile, KeyFile string
+	// ServerName is the name that servers' certificates must have; the URL's host
+	// if empty.
+	ServerName string
 }
 
 // withDefaults fills in what was left out, and refuses what cannot work.

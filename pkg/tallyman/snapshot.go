@@ -40,7 +40,7 @@ type rule struct {
 	limit   *limiter.Rule
 	// overrides are the rules of the limit's overrides; nil for those that have
 	// no numbers.
-	overrides     []*limiter.Rule
+	overrides []*limiter.Rule
 	keyBase   string
 	// template is the limit's decision without the answer, and qualified its
 	// title when there is more than one policy.
