@@ -1,7 +1,6 @@
 package tallyman
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/tallyman-dev/tallyman/internal/testredis"
