@@ -74,7 +74,7 @@ func (e *Engine) now() int64 { return int64(time.Since(e.began)) }
 
 // Do implements Store. It fails with ErrInvalid, and for rules that were not made
 // by PrepareLimit, and so have no failure policy, with the store's errors. What
-// Reserve, Settle, Refund and Charge cannot do is an error too.
+// Settle, Refund, Charge and Renew cannot do is an error too.
 func (e *Engine) Do(ctx context.Context, c *Call) error {
 	c.Failure = nil
 	switch c.Op {
@@ -82,6 +82,8 @@ func (e *Engine) Do(ctx context.Context, c *Call) error {
 		return e.take(ctx, c)
 	case Peek:
 		return e.peek(ctx, c)
+	case Reserve:
+		return e.reserve(ctx, c)
 	case Refund:
 		return e.refund(ctx, c)
 	default:
@@ -336,6 +338,25 @@ func (e *Engine) fail(c *Call, h *Hit, n int64, failure error) (granted int64, r
 		r.Reason = StoreUnavailable
 	}
 	return granted, r, nil
+}
+
+// reserve takes from the counts that reservations are settled with, whatever the
+// limits' distributions. What the failure policies decide is not reserved, and
+// cannot be settled.
+func (e *Engine) reserve(ctx context.Context, c *Call) error {
+	err := e.elsewhere(ctx, c)
+	if err == nil || errors.Is(err, ErrInvalid) {
+		return err
+	}
+	t := takes.Get().(*taking)
+	defer t.release()
+	t.begin(e, c)
+	for i := range c.Hits {
+		t.places = append(t.places, i)
+	}
+	err = t.withoutStore(err)
+	t.settle()
+	return err
 }
 
 // peek asks the shared count, and this pod's part of a Split.

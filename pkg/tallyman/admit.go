@@ -23,20 +23,25 @@ import (
 // CORS preflights are admitted without being counted, and so are probes of the
 // kubelet that come straight from Options.ProbeSources.
 func (l *Limiter) Admit(ctx context.Context, r Request) Decision {
-	d := l.decide(ctx, r, limiter.Take)
+	d := l.decide(ctx, r, limiter.Call{Op: limiter.Take})
+	l.observe(ctx, d)
+	return d
+}
+
+func (l *Limiter) observe(ctx context.Context, d Decision) {
 	l.observer.Decided(d)
 	if !d.Allowed && l.logger.Enabled(ctx, slog.LevelDebug) {
 		l.logger.Debug("Refused a request", "policy", d.Policy, "limit", d.Limit, "reason", d.Reason)
 	}
-	return d
 }
 
 // Peek answers as Admit would, and charges nothing.
 func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
-	return l.decide(ctx, r, limiter.Peek)
+	return l.decide(ctx, r, limiter.Call{Op: limiter.Peek})
 }
 
-func (l *Limiter) decide(ctx context.Context, r Request, op limiter.Op) Decision {
+// decide asks what the call says of the limits that a request meets.
+func (l *Limiter) decide(ctx context.Context, r Request, call limiter.Call) Decision {
 	s := l.current.Load()
 	if len(s.policies) == 0 {
 		if !l.IsReady() {
@@ -51,7 +56,7 @@ func (l *Limiter) decide(ctx context.Context, r Request, op limiter.Op) Decision
 	// A request that lacks a key, or whose key is denied, is refused before the
 	// store is asked.
 	if len(m.hits) > 0 && !slices.ContainsFunc(m.limits, isDenied) {
-		l.ask(ctx, m, op)
+		l.ask(ctx, m, call)
 	}
 	return m.conclude()
 }
@@ -119,8 +124,8 @@ func (m *meeting) add(r *rule, o match.Outcome, severalPolicies bool) {
 }
 
 // ask has the engine decide the hits, all in one call.
-func (l *Limiter) ask(ctx context.Context, m *meeting, op limiter.Op) {
-	call := limiter.Call{Op: op, Hits: m.hits, Timeout: m.timeout}
+func (l *Limiter) ask(ctx context.Context, m *meeting, call limiter.Call) {
+	call.Hits, call.Timeout = m.hits, m.timeout
 	if err := l.engine.Do(context.WithoutCancel(ctx), &call); err != nil {
 		l.logger.Error("A request could not be decided, and is refused", "error", err)
 		m.refuse()
@@ -130,7 +135,7 @@ func (l *Limiter) ask(ctx context.Context, m *meeting, op limiter.Op) {
 		m.limits[m.places[i]].answer(result)
 		m.degraded = m.degraded || result.Degraded
 	}
-	if call.Token != "" && call.Granted > 0 {
+	if call.Op == limiter.Take && call.Token != "" && call.Granted > 0 {
 		m.release = func() { l.engine.Release(context.WithoutCancel(ctx), call.Token) }
 	}
 }
