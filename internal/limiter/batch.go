@@ -34,9 +34,6 @@ type scriptCall struct {
 	count int64
 }
 
-// Places of the command's arguments before the keys.
-const keysAt = 3
-
 func (e *evaluation) reset() {
 	clear(e.last)
 	clear(e.rules)

@@ -232,14 +232,9 @@ func (c *Call) validate() error {
 		return fmt.Errorf("%w call: %d hits are more than %d", ErrInvalid, len(c.Hits), maxHits)
 	case c.Count < 0 || c.Count > maxCount:
 		return fmt.Errorf("%w call: a count of %d is not in 0..2^53-1", ErrInvalid, c.Count)
-	case len(c.Token) > maxToken:
-		return fmt.Errorf("%w call: a token of %d bytes is longer than %d", ErrInvalid, len(c.Token), maxToken)
-	case c.TokenTTL < 0 || c.TokenTTL > maxHeldBy:
-		return fmt.Errorf("%w call: a token cannot count for %v", ErrInvalid, c.TokenTTL)
-	case c.Token == "" && (c.Op == Reserve || c.Op == Settle || c.Op == Renew):
-		return fmt.Errorf("%w call: it needs a token", ErrInvalid)
-	case c.Count > 1 && (c.Op == Reserve || c.Op == Settle || c.Op == Renew):
-		return fmt.Errorf("%w call: it is about one request, not %d", ErrInvalid, c.Count)
+	}
+	if err := c.validateToken(); err != nil {
+		return err
 	}
 	for i := range c.Hits {
 		h := &c.Hits[i]
@@ -249,6 +244,21 @@ func (c *Call) validate() error {
 		if h.Rule.holdsSlots() && c.Token == "" && c.Op != Peek {
 			return fmt.Errorf("%w call: slots need a token to be held by", ErrInvalid)
 		}
+	}
+	return nil
+}
+
+// validateToken is about calls that are to happen once.
+func (c *Call) validateToken() error {
+	switch {
+	case len(c.Token) > maxToken:
+		return fmt.Errorf("%w call: a token of %d bytes is longer than %d", ErrInvalid, len(c.Token), maxToken)
+	case c.TokenTTL < 0 || c.TokenTTL > maxHeldBy:
+		return fmt.Errorf("%w call: a token cannot count for %v", ErrInvalid, c.TokenTTL)
+	case c.Token == "" && (c.Op == Reserve || c.Op == Settle || c.Op == Renew):
+		return fmt.Errorf("%w call: it needs a token", ErrInvalid)
+	case c.Count > 1 && (c.Op == Reserve || c.Op == Settle || c.Op == Renew):
+		return fmt.Errorf("%w call: it is about one request, not %d", ErrInvalid, c.Count)
 	}
 	return nil
 }

@@ -166,7 +166,7 @@ func TestReservationExpires(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s Store, c *clock) {
 		l := limitOf(policy.FixedWindow, 10, 24*time.Hour)
 		hits := []Hit{{Rule: rule(l), Key: keyOf(t, l), Cost: 5}}
-		if _, real := s.(*Redis); real {
+		if _, isRedis := s.(*Redis); isRedis {
 			return // tokens expire by the server's own time; see TestTokensHaveATTL
 		}
 		do(t, s, Call{Op: Reserve, Hits: hits, Token: "a", TokenTTL: time.Second})
