@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
 )
 
 // moment is a time of the leases' clock: since they began.
@@ -27,6 +29,8 @@ type lease struct {
 	waiting []*waiter
 	pace    pace
 	thirst  thirst
+	// shared is what the shared count had left when it was asked last.
+	shared int64
 	// used is when a request last needed the lock.
 	used moment
 	// dropped says that the lease is out of use: another one has the key.
@@ -71,7 +75,7 @@ var (
 )
 
 func newLease(key string, now moment) *lease {
-	e := &lease{key: key, pace: pace{since: now - lifetime}, used: now}
+	e := &lease{key: key, pace: pace{since: now - lifetime}, shared: policy.MaxInteger, used: now}
 	e.hand.Store(noHand)
 	e.drought.Store(noDrought)
 	return e
@@ -188,8 +192,10 @@ type question struct {
 
 // ask makes the next question: for what those need who wait, and for what is
 // missing to a hand that lasts for a while, of which at most so many units may
-// be idle. Where nothing is needed, asking ends. The lease is locked.
-func (e *lease) ask(idle int64, now moment) (question, bool) {
+// be idle. The less the shared count has left for so many live pods, the less is
+// asked for ahead of need. Where nothing is needed, asking ends. The lease is
+// locked.
+func (e *lease) ask(live, idle int64, now moment) (question, bool) {
 	q := question{rule: e.rule, sent: now}
 	most := q.rule.together()
 	n := 0
@@ -206,7 +212,7 @@ func (e *lease) ask(idle int64, now moment) (question, bool) {
 	e.waiting = e.waiting[n:]
 	left, spent, life := e.count(now)
 	e.pace.add(spent+q.units, now)
-	q.size = min(idle, e.pace.want(life))
+	q.size = min(idle, e.pace.want(life), max(e.pace.scarce(), e.shared/(2*live)))
 	q.units = min(q.units+max(0, q.size-left), most)
 	if q.units == 0 {
 		e.asking.Store(false)
@@ -237,6 +243,7 @@ func (e *lease) count(now moment) (left, spent int64, life time.Duration) {
 // back. The lease is locked.
 func (e *lease) deal(q question, c *Call, live, idle int64, now moment) (surplus int64) {
 	answer := c.Results[0]
+	e.shared = answer.Remaining
 	told := standing{shared: answer.Remaining, resetAt: now + answer.ResetAfter}
 	h := &hand{rule: q.rule, low: (q.size + 2) / 3, standing: told}
 	h.until, h.border = lasting(q, c)

@@ -88,12 +88,16 @@ func (p *pace) want(life time.Duration) int64 {
 	return n
 }
 
+// scarce is how many units are wanted at hand when the shared count has little
+// left, so that hardly any lie idle where others want them.
+func (p *pace) scarce() int64 { return min(share, p.want(100*time.Millisecond)) }
+
 const (
 	// share is the units that are worth a question to a count that has too few
 	// for everybody.
 	share = 8
 	// The bounds of a pause between two such questions.
-	shortestPause, longestPause = 10 * time.Millisecond, 250 * time.Millisecond
+	shortestPause, longestPause = 16 * time.Millisecond, 250 * time.Millisecond
 )
 
 // thirst is how often in a row the shared count had too little.

@@ -167,7 +167,7 @@ func (l *leases) refill(e *lease) {
 		if failed || e.drought.Load().holds(e.rule, 1, now) {
 			idle = 0 // nothing is worth asking for ahead of need
 		}
-		q, wanted := e.ask(idle, now)
+		q, wanted := e.ask(l.live(e.rule), idle, now)
 		e.mu.Unlock()
 		if !wanted {
 			return
