@@ -5,11 +5,11 @@ import (
 	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/policy"
+	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
 // Faults that others had with counting. The numbers name the rows of the
-// project's collection of cases. C13, the length
-// of calendar windows, is internal/calendar's.
+// table in docs/cases.md.
 
 // admittedOf takes hits of cost 1 and counts who was admitted.
 func admittedOf(t *testing.T, s Store, hit Hit, n int) (admitted int) {
@@ -150,6 +150,26 @@ func TestRefusalChargesNobody(t *testing.T) {
 				t.Fatalf("%s: a cost of 1 is refused", algorithms[refusing])
 			}
 		}
+	})
+}
+
+// C19: limits that differ in their numbers only have counters of their own, and
+// the stricter one holds.
+func TestLimitsOfOneWindowAllHold(t *testing.T) {
+	onEveryAlgorithm(t, 5, time.Hour, func(t *testing.T, s Store, c *clock, l Limit) {
+		wide := limitOf(l.Algorithm, 10, l.Window)
+		prefix := testredis.Prefix(t)
+		var hits []Hit
+		for name, l := range map[string]Limit{"strict": l, "wide": wide} {
+			hits = append(hits, Hit{Rule: rule(l), Key: CounterKey(KeyBase(prefix, "shop", "orders", name, rule(l)), "*"), Cost: 1})
+		}
+		admitted := 0
+		for range 12 {
+			if allAllowed(take(t, s, hits...)) {
+				admitted++
+			}
+		}
+		diff(t, "admitted", admitted, 5)
 	})
 }
 

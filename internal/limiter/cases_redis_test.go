@@ -17,7 +17,7 @@ import (
 )
 
 // Faults that others had with Redis and Lua. The numbers name the rows of the
-// project's collection of cases.
+// table in docs/cases.md.
 
 // live returns a store by the server's own time, and its client.
 func live(t testing.TB, server *testredis.Server) (*Redis, *redis.Client) {
