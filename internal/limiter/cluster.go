@@ -172,7 +172,7 @@ func (r *Redis) giveBackExcess(f *flight, all []*turn) {
 		if excess <= 0 {
 			continue
 		}
-		if err := r.giveBack(f.part(t), excess); err != nil && r.hooks.GivenBack != nil {
+		if err := r.giveBack(f.part(t), excess, giveBackTimeout); err != nil && r.hooks.GivenBack != nil {
 			r.hooks.GivenBack(excess, err)
 		}
 	}

@@ -5,10 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
+	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
 // station is a lane whose calls a test answers, within a bubble.
@@ -403,4 +412,255 @@ func TestAStaleWakeUpEndsNoWait(t *testing.T) {
 		s.answer(s.next("g"))
 		queued.served(t, 0)
 	})
+}
+
+// bank is a send that grants all that is asked for, and keeps accounts. What it
+// tells of a counter is the number in the counter's key.
+type bank struct {
+	t     *testing.T
+	taken atomic.Int64
+}
+
+func (b *bank) send(_ context.Context, batch []*flight) {
+	keys := make([]string, len(batch))
+	for i, f := range batch {
+		keys[i] = f.hits[0].key
+		number, err := strconv.ParseInt(keys[i], 10, 64)
+		if err != nil {
+			b.t.Errorf("key %q: %v", keys[i], err)
+		}
+		f.hits[0].state = state{used: number}
+		f.granted = [...]int64{enforced: f.count, shadow: f.count}
+		f.err = nil
+		if f.verb == verbTake {
+			b.taken.Add(f.count)
+		} else {
+			b.taken.Add(-f.count)
+		}
+	}
+	runtime.Gosched()
+	for i, f := range batch {
+		if f.hits[0].key != keys[i] {
+			b.t.Errorf("the job for %s became one for %s under way", keys[i], f.hits[0].key)
+		}
+	}
+}
+
+// Whoever leaves, and whenever, each caller that stays has its own answer, and
+// what those were granted who left is given back. With -race this shows too that
+// nobody touches a flight that is another's.
+func TestCallersComeAndGo(t *testing.T) {
+	const callers, each, limit = 32, 500, 1 << 40
+	b := &bank{t: t}
+	var kept, lost atomic.Int64
+	s := &Redis{hooks: Hooks{GivenBack: func(n int64, err error) {
+		if err != nil {
+			lost.Add(n)
+		}
+	}}}
+	s.only = &lane{send: b.send, late: s.giveBackLate}
+	r := rule(limitOf(policy.FixedWindow, limit, time.Hour))
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			for i := range each {
+				number := int64(caller*each + i)
+				c := Call{Hits: []Hit{{Rule: r, Key: strconv.FormatInt(number, 10), Cost: 1}}, Count: rand.Int64N(3)}
+				err := leaveSometime(t, s, &c)
+				switch {
+				case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+				case err != nil:
+					t.Error(err)
+				default:
+					kept.Add(c.Granted)
+					// Those that are counted with the call are used too.
+					if r := c.Results[0]; r.Remaining != limit-number-c.count() {
+						t.Errorf("the call for %d got %+v", number, r)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	within(t, "what was not kept is given back", func() bool {
+		unknown := lost.Load()
+		excess := b.taken.Load() - kept.Load()
+		return excess >= 0 && excess <= unknown && s.only.idle()
+	})
+	if kept.Load() == 0 {
+		t.Error("no caller stayed")
+	}
+}
+
+// leaveSometime does a call whose caller stays, has left, leaves, or has little
+// time.
+func leaveSometime(t *testing.T, s Store, c *Call) error {
+	switch rand.IntN(5) {
+	case 0:
+		return s.Do(context.Background(), c)
+	case 1:
+		c.Timeout = time.Duration(rand.IntN(100)) * time.Microsecond
+		return s.Do(t.Context(), c)
+	case 2:
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		return s.Do(ctx, c)
+	case 3:
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(100))*time.Microsecond)
+		defer cancel()
+		return s.Do(ctx, c)
+	default:
+		return s.Do(t.Context(), c)
+	}
+}
+
+// idle says whether nothing is under way.
+func (l *lane) idle() bool { return l.has(0, 0) }
+
+// has says whether so many calls are under way, and so many jobs wait.
+func (l *lane) has(underWay, waiting int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.underWay == underWay && len(l.waiting) == waiting
+}
+
+// within waits for what another process, or goroutines, bring about soon.
+func within(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for start := time.Now(); !holds(); runtime.Gosched() {
+		if time.Since(start) > 10*time.Second {
+			t.Fatalf("after 10 s: not %s", what)
+		}
+	}
+}
+
+// held is a Redis behind a proxy that holds its answers back.
+type held struct {
+	*Redis
+	proxy *testredis.Proxy
+	// direct asks without the proxy.
+	direct *Redis
+	// told is what the hook was told.
+	told chan int64
+}
+
+func newHeld(t *testing.T) *held {
+	t.Helper()
+	server := testredis.Shared(t)
+	h := &held{proxy: testredis.StartProxy(t, server), direct: NewRedis(server.Client(t), RedisOptions{}), told: make(chan int64, 10)}
+	client := redis.NewClient(&redis.Options{Addr: h.proxy.Addr, ContextTimeoutEnabled: true, MaxRetries: -1})
+	t.Cleanup(func() { _ = client.Close() })
+	h.Redis = NewRedis(client, RedisOptions{Hooks: Hooks{GivenBack: func(n int64, err error) {
+		if err != nil {
+			t.Errorf("%d requests were not given back: %v", n, err)
+		}
+		h.told <- n
+	}}})
+	return h
+}
+
+// leave has a call come as far as it gets, and its caller leave.
+func (h *held) leave(t *testing.T, c Call, underWay, waiting int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error)
+	c.Timeout = time.Minute
+	go func() { left <- h.Do(ctx, &c) }()
+	within(t, "the call has come as far as it gets", func() bool { return h.only.has(underWay, waiting) })
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Fatalf("a caller that left got %v", err)
+	}
+}
+
+// toldOf waits for what the hook is told.
+func (h *held) toldOf(t *testing.T, requests int64) {
+	t.Helper()
+	within(t, "told", func() bool { return len(h.told) > 0 })
+	diff(t, "told", <-h.told, requests)
+}
+
+func TestWhatACallerIsGrantedThatLeftIsGivenBack(t *testing.T) {
+	hit := func(a policy.Algorithm, requests, cost int64) Hit {
+		h := Hit{Rule: rule(limitOf(a, requests, 720*time.Hour)), Cost: cost}
+		h.Key = keyOf(t, h.Rule.Limit())
+		return h
+	}
+	shadowed := func(h Hit) Hit {
+		h.Shadow = true
+		return h
+	}
+	full := hit(policy.FixedWindow, 10, 10)
+	do(t, NewRedis(testredis.Shared(t).Client(t), RedisOptions{}), Call{Hits: []Hit{full}})
+	full.Cost = 1
+
+	for name, test := range map[string]struct {
+		call  Call
+		given int64   // what the hook is told; 0: nothing
+		left  []int64 // remaining units afterwards
+	}{
+		"a take":                 {Call{Hits: []Hit{hit(policy.FixedWindow, 10, 3)}}, 1, []int64{10}},
+		"a bucket's":             {Call{Hits: []Hit{hit(policy.TokenBucket, 10, 3)}}, 1, []int64{10}},
+		"a log's":                {Call{Hits: []Hit{hit(policy.SlidingLog, 10, 3)}}, 1, []int64{10}},
+		"several":                {Call{Hits: []Hit{hit(policy.SlidingWindow, 10, 3)}, Count: 2}, 2, []int64{10}},
+		"a part of several":      {Call{Hits: []Hit{hit(policy.FixedWindow, 10, 3)}, Count: 5}, 3, []int64{10}},
+		"two limits":             {Call{Hits: []Hit{hit(policy.FixedWindow, 10, 3), hit(policy.TokenBucket, 9, 1)}}, 1, []int64{10, 9}},
+		"with a shadow":          {Call{Hits: []Hit{hit(policy.FixedWindow, 10, 3), shadowed(hit(policy.FixedWindow, 9, 1))}}, 1, []int64{10, 9}},
+		"with a full shadow":     {Call{Hits: []Hit{hit(policy.FixedWindow, 10, 3), shadowed(full)}}, 1, []int64{10, 0}},
+		"with a fuller one":      {Call{Hits: []Hit{hit(policy.FixedWindow, 10, 3), shadowed(hit(policy.FixedWindow, 2, 1))}, Count: 3}, 3, []int64{10, 2}},
+		"a slot":                 {Call{Hits: []Hit{hit(policy.Concurrency, 10, 1)}, Token: "me"}, 1, []int64{10}},
+		"a reservation":          {Call{Op: Reserve, Hits: []Hit{hit(policy.FixedWindow, 10, 3)}, Token: "me"}, 1, []int64{10}},
+		"what was refused":       {Call{Hits: []Hit{full}}, 0, []int64{0}},
+		"a peek":                 {Call{Op: Peek, Hits: []Hit{hit(policy.FixedWindow, 10, 3)}}, 0, []int64{10}},
+		"a charge, which is due": {Call{Op: Charge, Hits: []Hit{hit(policy.FixedWindow, 10, 3)}}, 0, []int64{7}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHeld(t)
+			peek(t, h, full) // connect
+			h.proxy.Hold()
+			h.leave(t, test.call, 1, 0)
+			h.proxy.Release()
+			if test.given > 0 {
+				h.toldOf(t, test.given)
+			}
+			within(t, "all calls are back", h.only.idle)
+			diff(t, "remaining", remainingOf(peek(t, h.direct, test.call.Hits...)), test.left)
+			diff(t, "told too often", len(h.told), 0)
+		})
+	}
+}
+
+// Of like requests in one step those that left are given back, and no others.
+func TestOneOfManyLeaves(t *testing.T) {
+	h := newHeld(t)
+	hit := Hit{Rule: rule(limitOf(policy.FixedWindow, 10, 720*time.Hour)), Cost: 1}
+	hit.Key = keyOf(t, hit.Rule.Limit())
+	var connected sync.WaitGroup
+	for range 2 * maxUnderWay { // as many connections as there are calls
+		connected.Go(func() { peek(t, h, hit) })
+	}
+	connected.Wait()
+	within(t, "all are back", h.only.idle)
+
+	h.proxy.Hold()
+	var staying sync.WaitGroup
+	stay := func(underWay, waiting int) {
+		staying.Go(func() {
+			if c := (Call{Hits: []Hit{hit}, Timeout: time.Minute}); h.Do(t.Context(), &c) != nil || c.Granted != 1 {
+				t.Errorf("one who stays got %+v", c)
+			}
+		})
+		within(t, "on its way", func() bool { return h.only.has(underWay, waiting) })
+	}
+	stay(1, 0)
+	h.leave(t, Call{Hits: []Hit{hit}}, 2, 0) // under way
+	stay(2, 1)
+	h.leave(t, Call{Hits: []Hit{hit}}, 2, 2) // in the queue
+	stay(2, 3)
+	h.proxy.Release()
+	staying.Wait()
+	h.toldOf(t, 1)
+	within(t, "all calls are back", h.only.idle)
+	diff(t, "remaining", remainingOf(peek(t, h.direct, hit)), []int64{7})
+	diff(t, "told too often", len(h.told), 0)
 }

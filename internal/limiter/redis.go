@@ -189,9 +189,8 @@ type processor interface {
 // the server says that it did nothing: that it does not know the script, or that
 // the windows of a calendar that we sent are not those of its time.
 func (r *Redis) evaluate(ctx context.Context, to processor, e *evaluation, batch []*flight) error {
-	var outside errClock
 	err := r.try(ctx, to, e, batch)
-	if errors.As(err, &outside) {
+	if outside, ok := errors.AsType[errClock](err); ok {
 		r.noteTime(outside.now)
 		err = r.try(ctx, to, e, batch)
 	}
@@ -242,8 +241,8 @@ func (r *Redis) clock() int64 {
 
 func (r *Redis) noteTime(now int64) { r.ahead.Store(now - time.Now().UnixMicro()) }
 
-// giveBackTimeout bounds a give-back, which does not end with the context of
-// the request that it belongs to.
+// giveBackTimeout bounds a give-back that a request waits for, and that does not
+// end with its context.
 const giveBackTimeout = 100 * time.Millisecond
 
 // giveBackLate lets go of a job whose caller has left, and gives back what it
@@ -282,7 +281,7 @@ func (r *Redis) giveBackTurns(f *flight, all []*turn) {
 	go func() {
 		var errs []error
 		for i, t := range all {
-			errs = append(errs, r.giveBack(parts[i], t.granted))
+			errs = append(errs, r.giveBack(parts[i], t.granted, DefaultTimeout))
 		}
 		if r.hooks.GivenBack != nil {
 			r.hooks.GivenBack(all[0].granted, errors.Join(errs...))
@@ -291,9 +290,9 @@ func (r *Redis) giveBackTurns(f *flight, all []*turn) {
 }
 
 // giveBack undoes what n of a job's requests took, and lets go of the flight.
-func (r *Redis) giveBack(f *flight, n int64) error {
+func (r *Redis) giveBack(f *flight, n int64, timeout time.Duration) error {
 	f.undo(n)
-	f.deadline = time.Now().Add(giveBackTimeout)
+	f.setTimeout(timeout)
 	mine, err := r.do(context.Background(), f)
 	if mine {
 		flights.Put(f)
