@@ -207,6 +207,29 @@ func TestManyKeysNeedNoMoreRoomWithTime(t *testing.T) {
 	})
 }
 
+// P5: with as many leases as there may be, the shared count decides the requests of
+// new keys, and those that are known go on.
+func TestLeasesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &countingStore{Store: NewMemory(time.Now)}
+		l := leasesOf(t, s, 1)
+		r := leasedRule(limitOf(policy.FixedWindow, 1000, time.Hour), 10)
+		known := Hit{Rule: r, Key: "known", Cost: 1}
+		spend(t, l, known, 50)
+		diff(t, "leases", l.inUse.Load(), 1)
+		l.inUse.Store(maxLeases)
+		for i := range 10 {
+			h := Hit{Rule: r, Key: strconv.Itoa(i), Cost: 400}
+			diff(t, "granted to a new key", spend(t, l, h, 4), 2)
+		}
+		diff(t, "granted", spend(t, l, known, 50), 50)
+		diff(t, "leases", sizeOf(&l.byKey), 1)
+		l.inUse.Store(1)
+		pause(time.Minute)
+		diff(t, "leases", l.inUse.Load(), 0)
+	})
+}
+
 func sizeOf(m *sync.Map) (n int) {
 	m.Range(func(any, any) bool { n++; return true })
 	return n

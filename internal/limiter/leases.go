@@ -33,6 +33,7 @@ type leases struct {
 	elapsed func() moment
 	// byKey has the leases in use: string → *lease.
 	byKey sync.Map
+	inUse atomic.Int64
 
 	// closed leases ask the shared count for every request.
 	closed atomic.Bool
@@ -42,6 +43,10 @@ type leases struct {
 	done    chan struct{}  // closed with the leases
 	work    sync.WaitGroup // goroutines, begun under the lock while not closed
 }
+
+// maxLeases bounds the keys with leases. The shared count decides the requests of
+// the others, so that a flood of keys costs calls of the store, and not memory.
+const maxLeases = 1 << 16
 
 // newLeases returns leases on a store's counts. A nil now is this process's
 // monotonic clock, which is the fastest to read.
@@ -60,6 +65,9 @@ func newLeases(store Store, pods Pods, now func() time.Time) *leases {
 // take implements local.
 func (l *leases) take(ctx context.Context, h *Hit, n int64, timeout time.Duration) (int64, Result, error) {
 	found, ok := l.byKey.Load(h.Key)
+	if !ok && l.inUse.Load() >= maxLeases {
+		return l.ask(ctx, h, h.Cost, n, timeout)
+	}
 	if !ok || h.Cost == 0 {
 		return l.takeSlowly(ctx, h, n, timeout)
 	}
@@ -130,6 +138,7 @@ func (l *leases) locked(h *Hit, now moment) *lease {
 		// What is at hand of an older rule is given back with the next answer.
 		e.rule, e.used = h.Rule, now
 		if !ok {
+			l.inUse.Add(1)
 			l.beginTidying()
 		}
 		return e
@@ -364,8 +373,8 @@ func (l *leases) tidy() (back []unspent) {
 		if units > 0 {
 			back = append(back, unspent{rule, e.key, units})
 		}
-		if useless {
-			l.byKey.CompareAndDelete(key, e)
+		if useless && l.byKey.CompareAndDelete(key, e) {
+			l.inUse.Add(-1)
 		}
 	}
 	return back
