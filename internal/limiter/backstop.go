@@ -38,6 +38,10 @@ type backstop struct {
 	debts *debts
 	most  int // keys
 
+	// warmth is what the pod admitted by the shared count, and tallies are what it
+	// admitted by itself, and slots.
+	warmth *warmth
+
 	// tallies are by key. They are read without the lock, and come, go and change
 	// windows under it.
 	tallies sync.Map // string → *tally
@@ -50,7 +54,7 @@ type backstop struct {
 const maxBackstopKeys = 1 << 17
 
 func newBackstop(store Store, pods Pods, events Events, now func() time.Time) *backstop {
-	return &backstop{pods: pods, now: now, most: maxBackstopKeys, debts: newDebts(store, events, now, maxBackstopKeys)}
+	return &backstop{pods: pods, now: now, most: maxBackstopKeys, warmth: newWarmth(), debts: newDebts(store, events, now, maxBackstopKeys)}
 }
 
 // close reports what is left to report, within the context. After that, what is
@@ -133,9 +137,13 @@ func (b *backstop) note(h *Hit, n int64) { b.noteAt(h, n, b.now().UnixMicro()) }
 // note costs is to read the clock.
 func (b *backstop) noteAt(h *Hit, n, now int64) {
 	switch {
+	case h.Cost == 0:
+	case !h.Rule.holdsSlots() && n < 0:
+		b.warmth.note(h, -h.units(-n), now)
+	case !h.Rule.holdsSlots():
+		b.warmth.note(h, h.units(n), now)
 	case n < 0:
 		b.lessen(h, h.units(-n), now)
-	case h.Cost == 0:
 	default:
 		if w := b.span(h, now); w != nil {
 			w.used.Add(h.units(n))
@@ -151,18 +159,19 @@ func (b *backstop) take(h *Hit, n int64) (granted int64, r Result) {
 		return 0, Result{Reason: CostExceedsLimit}
 	}
 	allowance, now := b.allowance(h.Rule), b.now().UnixMicro()
+	warm := b.warmth.used(h, now)
 	if h.Cost == 0 {
-		return n, b.peek(h, allowance, now)
+		return n, b.peek(h, allowance, warm, now)
 	}
 	w := b.span(h, now)
 	if w == nil {
 		return 0, Result{Reason: BackstopFull, RetryAfter: b.roomAfter(now)}
 	}
-	granted = w.take(h.Cost, n, allowance)
+	granted = w.take(h.Cost, n, allowance-warm)
 	if granted > 0 && !h.Rule.holdsSlots() {
 		b.debts.add(h, granted*h.Cost, now, w.ends.Load())
 	}
-	r = w.standing(allowance, now)
+	r = w.standing(allowance, warm, now)
 	if granted < n {
 		r.Allowed, r.Reason, r.RetryAfter = false, LimitExceeded, r.ResetAfter
 		if h.Rule.holdsSlots() {
@@ -201,16 +210,17 @@ func (b *backstop) allowance(r *Rule) int64 {
 }
 
 // peek is the answer to a request that costs nothing. It creates no key.
-func (b *backstop) peek(h *Hit, allowance, now int64) Result {
-	if w := b.known(h.Key); w != nil && w.holds(now) {
-		return w.standing(allowance, now)
+func (b *backstop) peek(h *Hit, allowance, warm, now int64) Result {
+	w := b.known(h.Key)
+	if w == nil || !w.holds(now) {
+		w = spanOf(h.Rule, now)
 	}
-	return Result{Allowed: true, Remaining: allowance}
+	return w.standing(allowance, warm, now)
 }
 
-func (w *span) standing(allowance, now int64) Result {
+func (w *span) standing(allowance, warm, now int64) Result {
 	r := Result{Allowed: true}
-	used := w.used.Load()
+	used := w.used.Load() + warm
 	r.Remaining = max(0, allowance-used)
 	if used > 0 {
 		r.ResetAfter = micros(max(0, w.ends.Load()-now))
