@@ -15,16 +15,22 @@
 //	}
 //	defer l.Close(context.WithoutCancel(ctx))
 //
-//	if d := l.Admit(ctx, tallyman.Request{Method: "POST", Path: "/v1/orders"}); !d.Allowed {
+//	d := l.Admit(ctx, tallyman.Request{Method: "POST", Path: "/v1/orders"})
+//	if !d.Allowed {
 //		return fmt.Errorf("refused by limit %s of policy %s", d.Limit, d.Policy)
 //	}
+//	defer d.Release() // when the request has ended
 //
 // # The way of a request
 //
 // Admit takes the current snapshot of the policies, asks each of their limits
-// whether it counts the request, under which key and at which cost, and has the
-// store decide all of these counters in one call: a request that one limit
-// refuses is charged to none. See admit.go.
+// whether it counts the request, under which key and at which cost, and has all
+// of these counters decided: in the store by one call, or in this process where a
+// limit's distribution says so. A request that one limit refuses is charged to
+// none. See admit.go.
+//
+// Costs that are known late are charged as an estimate by Reserve and corrected by
+// Settle; Refund gives back what a request was charged that did not happen.
 //
 // # Changes
 //
@@ -37,7 +43,8 @@
 // # Faults
 //
 // When the store does not answer within a policy's storeTimeout, each limit's
-// failurePolicy decides, and the decision says that it is degraded. Before the
+// failurePolicy decides, and the decision says that it is degraded. A store that
+// keeps failing is not asked until it answers again. Before the
 // definitions are known for the first time, requests are admitted; a server
 // that must not do so waits for Ready before it listens.
 package tallyman
