@@ -212,7 +212,7 @@ func (e *lease) ask(live, idle int64, now moment) (question, bool) {
 	e.waiting = e.waiting[n:]
 	left, spent, life := e.count(now)
 	e.pace.add(spent+q.units, now)
-	q.size = min(idle, e.pace.want(life), max(e.pace.scarce(), e.shared/(2*live)))
+	q.size = min(idle, e.pace.want(life, idle), max(e.pace.scarce(), e.shared/(2*live)))
 	q.units = min(q.units+max(0, q.size-left), most)
 	if q.units == 0 {
 		e.asking.Store(false)

@@ -79,9 +79,11 @@ func (p *pace) add(units int64, now moment) {
 
 // want is how many units are wanted at hand: what is spent within their life,
 // and no more than was spent already, so that a few requests that come at once
-// are no pace. One unit would be as often given back as spent.
-func (p *pace) want(life time.Duration) int64 {
-	n := min(int64(p.perSecond*life.Seconds()), p.run)
+// are no pace. A hundredth of what may lie idle is never too much, and spares the
+// keys of a large limit most of their questions. One unit would be as often given
+// back as spent.
+func (p *pace) want(life time.Duration, idle int64) int64 {
+	n := max(min(int64(p.perSecond*life.Seconds()), p.run), idle/100)
 	if n < 2 {
 		return 0
 	}
@@ -90,7 +92,7 @@ func (p *pace) want(life time.Duration) int64 {
 
 // scarce is how many units are wanted at hand when the shared count has little
 // left, so that hardly any lie idle where others want them.
-func (p *pace) scarce() int64 { return min(share, p.want(100*time.Millisecond)) }
+func (p *pace) scarce() int64 { return min(share, p.want(100*time.Millisecond, 0)) }
 
 const (
 	// share is the units that are worth a question to a count that has too few

@@ -28,9 +28,6 @@ const slack = 50 * time.Millisecond
 // thousand admits 1000 a second: in one go, where the algorithm allows it.
 var thousand = limit{Requests: 1000, Window: time.Second, Burst: 1000}
 
-// evenly is a bucket in which nothing much gathers, for what holds in the long run.
-var evenly = limit{Requests: 1000, Window: time.Second, Burst: 100}
-
 func sharedCases(windows int) []sharedCase {
 	saturated := []string{tallyman, tallymanLeased, redisRate}
 	return []sharedCase{
@@ -39,8 +36,8 @@ func sharedCases(windows int) []sharedCase {
 			redisRate, throttledName, ululeName, rueidisWindow, xTimeRate,
 		}},
 		// Four times the limit, and 1.2 times of it.
-		{name: steadyCase, limit: evenly, seconds: windows, contestants: saturated, perSecond: [processes]float64{1000, 1000, 1000, 1000}},
-		{name: unevenCase, limit: evenly, seconds: windows, contestants: saturated, perSecond: [processes]float64{720, 300, 120, 60}},
+		{name: steadyCase, limit: thousand, seconds: windows, contestants: saturated, perSecond: [processes]float64{1000, 1000, 1000, 1000}},
+		{name: unevenCase, limit: thousand, seconds: windows, contestants: saturated, perSecond: [processes]float64{720, 300, 120, 60}},
 	}
 }
 
