@@ -26,6 +26,9 @@ func TestOnACluster(t *testing.T) {
 		"a lost reply is not charged twice":         testLostReplyOnCluster,
 		"units that are not given back are told of": testNotGivenBack,
 		"a request that ends still gives back":      testGiveBackOutlivesRequest,
+		"pipelines are sent again where need be":    testPipelines,
+		"calendars go by the server's clock":        testCalendarsOnACluster,
+		"what is exact is linearizable":             testExact,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, cluster) })
 	}
@@ -98,11 +101,7 @@ func clientWith(t *testing.T, cluster *testredis.Cluster, c *counts) *redis.Clus
 func testOneTag(t *testing.T, cluster *testredis.Cluster) {
 	calls := &counts{}
 	client := clientWith(t, cluster, calls)
-	if err := client.ForEachMaster(t.Context(), func(ctx context.Context, node *redis.Client) error {
-		return decideScript.Load(ctx, node).Err()
-	}); err != nil {
-		t.Fatal(err)
-	}
+	loadScript(t, client)
 	s := NewRedis(client, RedisOptions{})
 	for _, tag := range []string{"1:a", "1:b", "1:c", "1:d", "*"} {
 		var hits []Hit
