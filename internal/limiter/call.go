@@ -78,7 +78,7 @@ func (j *job) prepare(c *Call) error {
 	for i := range c.Hits {
 		h := &c.Hits[i]
 		d := decision{rule: h.Rule, key: h.Key, group: enforced, cost: h.Cost, price: h.Rule.price(h.Cost)}
-		if h.Shadow && j.decides() {
+		if h.Shadow && (j.decides() || j.verb == verbSettle) {
 			d.group = shadow
 		}
 		if !j.decides() {

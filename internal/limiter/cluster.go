@@ -131,11 +131,22 @@ func turns(j *job) []*turn {
 
 // whole is a job as one turn.
 func whole(j *job) *turn {
-	all := &turn{group: enforced}
+	return turnOf(j, func(*decision) bool { return true })
+}
+
+// slotsOf is those hits of a job that hold slots.
+func slotsOf(j *job) *turn {
+	return turnOf(j, func(d *decision) bool { return d.rule.holdsSlots() })
+}
+
+func turnOf(j *job, has func(*decision) bool) *turn {
+	t := &turn{group: enforced}
 	for i := range j.hits {
-		all.places = append(all.places, i)
+		if has(&j.hits[i]) {
+			t.places = append(t.places, i)
+		}
 	}
-	return all
+	return t
 }
 
 // inTurn carries out a job whose hits have different tags, one script call after

@@ -22,6 +22,7 @@ func TestOnACluster(t *testing.T) {
 		"hits of one tag are one call":              testOneTag,
 		"a refusal gives back what others took":     testGiveBackOnRefusal,
 		"shadows are taken after all others":        testShadowsAcrossTags,
+		"reservations of different tags":            testReserveAcrossTags,
 		"concurrent calls never exceed a limit":     testConcurrentAcrossTags,
 		"a lost reply is not charged twice":         testLostReplyOnCluster,
 		"units that are not given back are told of": testNotGivenBack,
@@ -156,6 +157,26 @@ func testShadowsAcrossTags(t *testing.T, cluster *testredis.Cluster) {
 	take(t, s, full)
 	diff(t, "a full limit", remainingOf(take(t, s, hits...)), []int64{9, 0, 0, 8})
 	diff(t, "after a full limit", remainingOf(peek(t, s, hits...)), []int64{9, 0, 0, 8})
+}
+
+func testReserveAcrossTags(t *testing.T, cluster *testredis.Cluster) {
+	s := NewRedis(cluster.Client(t), RedisOptions{})
+	hits := append(tagged(t, 10), tagged(t, 10)...) // two of each tag
+	for i := range hits {
+		hits[i].Cost, hits[i].Shadow = 5, i%3 == 0
+	}
+	full := hits[0] // a shadow
+	full.Cost = 10
+	take(t, s, full)
+	c := do(t, s, Call{Op: Reserve, Hits: hits, Token: "me"})
+	diff(t, "reserved", c.Granted, 1)
+	diff(t, "remaining", remainingOf(c.Results), []int64{0, 5, 5, 10, 5, 5, 10, 5})
+	for i := range hits {
+		hits[i].Cost = 2
+	}
+	c = do(t, s, Call{Op: Settle, Hits: hits, Token: "me"})
+	diff(t, "settled", c.Granted, 1)
+	diff(t, "remaining", remainingOf(peek(t, s, hits...)), []int64{0, 8, 8, 10, 8, 8, 10, 8})
 }
 
 func testConcurrentAcrossTags(t *testing.T, cluster *testredis.Cluster) {

@@ -610,6 +610,7 @@ func TestWhatACallerIsGrantedThatLeftIsGivenBack(t *testing.T) {
 		"with a fuller one":      {Call{Hits: []Hit{hit(policy.FixedWindow, 10, 3), shadowed(hit(policy.FixedWindow, 2, 1))}, Count: 3}, 3, []int64{10, 2}},
 		"a slot":                 {Call{Hits: []Hit{hit(policy.Concurrency, 10, 1)}, Token: "me"}, 1, []int64{10}},
 		"a reservation":          {Call{Op: Reserve, Hits: []Hit{hit(policy.FixedWindow, 10, 3)}, Token: "me"}, 1, []int64{10}},
+		"one with a slot":        {Call{Op: Reserve, Hits: []Hit{hit(policy.FixedWindow, 10, 3), hit(policy.Concurrency, 9, 1)}, Token: "me"}, 1, []int64{10, 9}},
 		"what was refused":       {Call{Hits: []Hit{full}}, 0, []int64{0}},
 		"a peek":                 {Call{Op: Peek, Hits: []Hit{hit(policy.FixedWindow, 10, 3)}}, 0, []int64{10}},
 		"a charge, which is due": {Call{Op: Charge, Hits: []Hit{hit(policy.FixedWindow, 10, 3)}}, 0, []int64{7}},

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,7 +48,7 @@ func contradiction(limit int64, history []attempt) error {
 		return fmt.Errorf("%d units were granted by a limit of %d", total, limit)
 	}
 	for _, a := range history {
-		called := sort.Search(len(grants), func(i int) bool { return grants[i].called >= a.returned })
+		called, _ := slices.BinarySearchFunc(grants, a.returned, func(g attempt, t time.Duration) int { return cmp.Compare(g.called, t) })
 		if left := limit - sums[called]; !a.granted && left >= a.cost {
 			return fmt.Errorf("%+v was refused while %d units remained", a, left)
 		}

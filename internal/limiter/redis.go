@@ -291,11 +291,20 @@ func (r *Redis) giveBackTurns(f *flight, all []*turn) {
 
 // giveBack undoes what n of a job's requests took, and lets go of the flight.
 func (r *Redis) giveBack(f *flight, n int64, timeout time.Duration) error {
+	var slots *flight
+	if f.verb == verbReserve && f.holdsSlots() {
+		// To settle a reservation leaves them.
+		slots = f.part(slotsOf(&f.job))
+		slots.verb = verbTake
+	}
 	f.undo(n)
 	f.setTimeout(timeout)
 	mine, err := r.do(context.Background(), f)
 	if mine {
 		flights.Put(f)
+	}
+	if slots != nil {
+		err = errors.Join(err, r.giveBack(slots, n, timeout))
 	}
 	return err
 }
