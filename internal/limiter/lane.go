@@ -27,7 +27,8 @@ const (
 )
 
 // lane carries jobs to one node, many in one call. A job that comes while fewer
-// than maxUnderWay calls are under way is sent at once, by its own goroutine.
+// than maxUnderWay calls are under way is sent at once, by its own goroutine if
+// its caller cannot leave.
 // Jobs that come meanwhile wait, and leave together when a call is back, in the
 // order in which they came. So nothing is ever delayed to gather more, and the
 // busier the node, the larger the batches.
@@ -43,6 +44,9 @@ type lane struct {
 	mu       sync.Mutex
 	waiting  []*flight
 	underWay int
+	// proven says that the last call was answered. After another one, and at first,
+	// send may have to connect, which does not end at a deadline.
+	proven bool
 	// trains are the calls under way whose callers wait, and can leave.
 	trains [maxUnderWay]*train
 	// alarm wakes the callers of overdue jobs; it rings at alarmAt, if that is set.
@@ -106,7 +110,7 @@ func (l *lane) do(ctx context.Context, f *flight) (mine bool, err error) {
 	l.mu.Lock()
 	if l.underWay < maxUnderWay && len(l.waiting) == 0 {
 		l.underWay++
-		if ctx.Done() == nil {
+		if ctx.Done() == nil && l.proven {
 			l.mu.Unlock()
 			return l.sendMyself(ctx, f)
 		}
@@ -133,7 +137,7 @@ func (l *lane) do(ctx context.Context, f *flight) (mine bool, err error) {
 // goroutine. It takes as long as send does.
 func (l *lane) sendMyself(ctx context.Context, f *flight) (mine bool, err error) {
 	l.send(until{ctx, f.deadline}, f.alone[:])
-	l.next()
+	l.next(f.err)
 	return true, f.err
 }
 
@@ -144,8 +148,9 @@ func (l *lane) sendAlone(ctx context.Context, f *flight) {
 	l.mu.Lock()
 	l.remove(&f.own)
 	l.mu.Unlock()
+	err := f.err
 	l.answer(f)
-	l.next()
+	l.next(err)
 }
 
 // until is a context with a deadline and no timer: go-redis gives the deadline to
@@ -178,8 +183,9 @@ func (l *lane) await(ctx context.Context, f *flight) (mine bool, err error) {
 }
 
 // next sends what waits, if anything does, in place of a call that has ended.
-func (l *lane) next() {
+func (l *lane) next(err error) {
 	l.mu.Lock()
+	l.proven = err == nil
 	if len(l.waiting) == 0 {
 		l.underWay--
 		l.mu.Unlock()
@@ -219,6 +225,7 @@ func (l *lane) run(t *train) {
 		}
 		l.send(until{context.Background(), last}, batch)
 		l.mu.Lock()
+		l.proven = batch[0].err == nil
 		t.batch = nil
 		l.mu.Unlock()
 		for _, f := range batch {

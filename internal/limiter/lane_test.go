@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"runtime"
 	"strconv"
@@ -97,6 +98,11 @@ func (s *station) carry(f *flight) *caller {
 	return s.carryWith(ctx, cancel, f)
 }
 
+// carryStaying has a caller that cannot leave carry a job.
+func (s *station) carryStaying(f *flight) *caller {
+	return s.carryWith(context.Background(), func() {}, f)
+}
+
 func (s *station) carryWith(ctx context.Context, cancel context.CancelFunc, f *flight) *caller {
 	c := &caller{leave: cancel, started: time.Now()}
 	go func() {
@@ -186,7 +192,8 @@ func inStation(t *testing.T, test func(t *testing.T, s *station)) {
 
 func TestALoneJobIsSentAtOnce(t *testing.T) {
 	inStation(t, func(t *testing.T, s *station) {
-		c := s.carryWith(context.Background(), func() {}, newFlight("a", patience))
+		s.proven = true
+		c := s.carryStaying(newFlight("a", patience))
 		call := s.next("a")
 		if call.goroutine != c.goroutine {
 			t.Errorf("sent by %s, of %s", call.goroutine, c.goroutine)
@@ -364,6 +371,32 @@ func TestALoneJobHasADeadlineToo(t *testing.T) {
 		a.gone(t, 30*time.Millisecond, context.DeadlineExceeded)
 		b.gone(t, 20*time.Millisecond, context.DeadlineExceeded)
 		s.answer(s.next("a"), s.next("b"))
+	})
+}
+
+// Nor does it keep who cannot leave, unless all was well the last time.
+func TestACallerThatCannotLeaveDoesNotConnectItself(t *testing.T) {
+	inStation(t, func(t *testing.T, s *station) {
+		ms := time.Millisecond
+		first := s.carryStaying(newFlight("first", 30*ms))
+		call := s.next("first")
+		pass(patience)
+		first.gone(t, 30*ms, context.DeadlineExceeded)
+		s.answer(call)
+
+		second := s.carryStaying(newFlight("second", 30*ms))
+		call = s.next("second")
+		if call.goroutine != second.goroutine {
+			t.Error("after an answer it is not sent by its own goroutine")
+		}
+		call.back <- io.EOF
+		synctest.Wait()
+
+		third := s.carryStaying(newFlight("third", 30*ms))
+		call = s.next("third")
+		pass(patience)
+		third.gone(t, 30*ms, context.DeadlineExceeded)
+		s.answer(call)
 	})
 }
 
