@@ -222,15 +222,16 @@ func (e errClock) Error() string {
 	return fmt.Sprintf("the windows sent do not hold the server's time, %d µs", e.now)
 }
 
-// read gives each job its part of a reply. It reads everything before it writes
-// anything.
+// read gives each job its part of a reply, and returns Redis's time; 0 if it is
+// not told. It reads everything before it writes anything.
 func (e *evaluation) read(reply string, corrupt func(key string)) (now int64, err error) {
 	size := integerSize
 	for i := range e.calls {
 		size += e.calls[i].replySize()
 	}
 	if len(reply) == integerSize && len(e.calls) > 0 {
-		return 0, errClock{readInteger(reply)}
+		now := readInteger(reply)
+		return now, errClock{now}
 	}
 	if len(reply) != size {
 		return 0, fmt.Errorf("%w: %d bytes, not %d", errReply, len(reply), size)

@@ -190,8 +190,7 @@ type processor interface {
 // the windows of a calendar that we sent are not those of its time.
 func (r *Redis) evaluate(ctx context.Context, to processor, e *evaluation, batch []*flight) error {
 	err := r.try(ctx, to, e, batch)
-	if outside, ok := errors.AsType[errClock](err); ok {
-		r.noteTime(outside.now)
+	if _, outside := errors.AsType[errClock](err); outside {
 		err = r.try(ctx, to, e, batch)
 	}
 	return err
@@ -217,7 +216,7 @@ func (r *Redis) read(e *evaluation, cmd once) error {
 		return err
 	}
 	now, err := e.read(reply, r.hooks.Corrupt)
-	if err == nil {
+	if now != 0 {
 		r.noteTime(now)
 	}
 	return err
