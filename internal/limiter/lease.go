@@ -75,7 +75,7 @@ var (
 )
 
 func newLease(key string, now moment) *lease {
-	e := &lease{key: key, pace: pace{since: now - lifetime}, shared: policy.MaxInteger, used: now}
+	e := &lease{key: key, pace: pace{since: now - ahead}, shared: policy.MaxInteger, used: now}
 	e.hand.Store(noHand)
 	e.drought.Store(noDrought)
 	return e
@@ -221,10 +221,10 @@ func (e *lease) ask(live, idle int64, now moment) (question, bool) {
 }
 
 // count says how many units are at hand, how many have been spent since it was
-// asked last, and how long more would live.
+// asked last, and how long more would last.
 func (e *lease) count(now moment) (left, spent int64, life time.Duration) {
 	h := e.hand.Load()
-	life = e.rule.life()
+	life = min(e.rule.life(), ahead)
 	if h == noHand {
 		return 0, 0, life
 	}
@@ -359,7 +359,7 @@ func (e *lease) remember(h *Hit, r Result, sent, now moment) {
 	}
 	e.drought.Store(&drought{
 		rule: h.Rule, cost: h.Cost,
-		until: sent + min(r.RetryAfter, lifetime), retryAt: now + r.RetryAfter,
+		until: sent + min(r.RetryAfter, ahead), retryAt: now + r.RetryAfter,
 		standing: standing{shared: r.Remaining, resetAt: now + r.ResetAfter},
 	})
 }
@@ -397,14 +397,29 @@ func (e *lease) empty(now moment) (units int64) {
 	return h.worth(h.left.Swap(0), now)
 }
 
+// keep has units that are being spent stay at hand for another life, within the
+// window in which they were counted. The lease is locked.
+func (e *lease) keep(h *hand, now moment) {
+	kept := &hand{rule: h.rule, until: min(h.border, now+h.rule.life()), border: h.border, low: h.low, standing: h.standing}
+	left := h.left.Swap(0)
+	e.pace.add(max(0, h.counted-left), now)
+	kept.left.Store(left)
+	kept.counted = left
+	e.hand.Store(kept)
+}
+
 // tidy takes away units whose time is over, and says how many of them can be
 // given back, and whether the lease is of no use any more.
 func (e *lease) tidy(now moment) (r *Rule, units int64, useless bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	h := e.hand.Load()
-	if h != noHand && now >= h.until {
+	switch {
+	case h == noHand:
+	case now >= h.until:
 		r, units = h.rule, e.empty(now)
+	case now+tidyEvery >= h.until && h.left.Load() < h.counted:
+		e.keep(h, now)
 	}
 	// Under the lock nobody begins to ask without a hand.
 	e.dropped = e.hand.Load() == noHand && !e.asking.Load() && now-e.used >= lifetime

@@ -7,9 +7,12 @@ import (
 )
 
 const (
-	// lifetime bounds how long units are at hand: what is not spent by then goes
-	// back.
-	lifetime = time.Second
+	// lifetime bounds how long units are at hand while nothing is spent of them:
+	// then they go back.
+	lifetime = 5 * time.Second
+	// ahead is how long what is taken ahead of need should last, and how long a
+	// refusal is remembered.
+	ahead = time.Second
 	// shortestLife is below what taking units ahead of need is worth: units that
 	// live for a few round trips are given back more often than spent.
 	shortestLife = 10 * time.Millisecond
@@ -71,7 +74,7 @@ func (p *pace) add(units int64, now moment) {
 		p.perSecond = max(p.perSecond, rate)
 		return
 	}
-	if elapsed >= lifetime {
+	if elapsed >= ahead {
 		p.run = units
 	}
 	p.perSecond, p.spent, p.since = rate, 0, now
@@ -121,10 +124,10 @@ func (t *thirst) pause(r *Rule, live, granted int64, retryAfter time.Duration) t
 		t.doublings = max(t.doublings-1, 0)
 	}
 	if _, fixed := r.algorithm.(fixedWindow); fixed {
-		return min(retryAfter, lifetime)
+		return min(retryAfter, ahead)
 	}
 	unit := float64(r.limit.Window) / float64(r.limit.Requests)
 	gathering := time.Duration(min(share*float64(live)*unit*float64(int64(1)<<t.doublings), float64(longestPause)))
 	quarter := time.Duration(min(float64(r.Capacity())*unit/4, float64(longestPause)))
-	return max(min(max(gathering, shortestPause), quarter), min(retryAfter, lifetime))
+	return max(min(max(gathering, shortestPause), quarter), min(retryAfter, ahead))
 }

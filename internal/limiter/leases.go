@@ -16,12 +16,12 @@ import (
 //
 // FixedWindow and SlidingWindow admit in no window more than Exact would: units
 // are spent in the window that counted them, or not at all. With TokenBucket and
-// SlidingLog a unit is spent up to a second, or a quarter of the window, after it
-// was counted; so any stretch of time may see what was idle when it began on top
-// of what Exact admits.
+// SlidingLog a unit is spent some time after it was counted; so any stretch of time
+// may see what was idle when it began on top of what Exact admits.
 //
-// How many units are at hand follows the pace at which a key's are spent. What
-// has not been spent after a second, or a quarter of the window, is given back.
+// How many units are at hand follows the pace at which a key's are spent. Where
+// nothing has been spent for five seconds, or a quarter of the window, what is left is
+// given back.
 // While the shared count has less than is wanted, it is asked only when enough
 // has gathered, and requests are refused by what it said last.
 //

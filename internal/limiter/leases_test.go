@@ -160,7 +160,7 @@ func leaseSome(t *testing.T, l *leases, m Store, h Hit) (spent int64) {
 
 func TestLeasedGivesBackWhatIsNotSpent(t *testing.T) {
 	ways := map[string]func(t *testing.T, l *leases){
-		"when idle":   func(*testing.T, *leases) { time.Sleep(lifetime + tidyEvery) },
+		"when idle":   func(*testing.T, *leases) { time.Sleep(2*lifetime + tidyEvery) },
 		"when closed": func(t *testing.T, l *leases) { l.close(t.Context()) },
 	}
 	for way, end := range ways {
@@ -659,8 +659,8 @@ func TestLeasedForgetsKeysThatAreIdle(t *testing.T) {
 		for range l.byKey.Range {
 			n++
 		}
-		// Those of the last second and of the time between two looks.
-		if n < 900 || n > 1300 {
+		// Those of a lifetime and of the time between two looks.
+		if n < 4900 || n > 5300 {
 			t.Fatalf("%d keys are known", n)
 		}
 	})

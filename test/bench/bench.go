@@ -70,7 +70,7 @@ func (b *bench) rounds(ctx context.Context, n int, steps []step) error {
 }
 
 func (b *bench) loadStep(lc loadCase) step {
-	l := load{callers: lc.callers, order: lc.order(lc.keys), every: lc.every}
+	l := load{callers: lc.callers, order: lc.order(lc.keys), every: lc.every, known: lc.known}
 	keys := keysFor(lc.keys)
 	return step{lc.name, b.present(lc.contestants), func(ctx context.Context, c contestant) (values map[string]float64, err error) {
 		t := task{Addr: b.server.addr, Keys: keys, Limit: lc.limit, Limits: lc.limits, Pods: 1}
@@ -113,6 +113,7 @@ func (b *bench) sample(ctx context.Context, c contestant, t task, l load) (map[s
 		return nil, err
 	}
 	defer i.close()
+	l.introduce(ctx, i, len(t.Keys))
 	nothing := func() {}
 	l.run(ctx, i, b.duration/3, b.histograms, nothing, nothing)
 

@@ -15,6 +15,20 @@ type load struct {
 	callers int
 	order   []uint32 // of the keys, by their index; its length is a power of two
 	every   int      // every so many decisions, one is timed
+	known   bool     // each key has been asked for a few times before
+}
+
+// introduce asks for each of so many keys a few times.
+func (l load) introduce(ctx context.Context, i *instance, keys int) {
+	if !l.known {
+		return
+	}
+	ask := i.newCaller()
+	for range 3 {
+		for key := range keys {
+			_, _ = ask(ctx, key)
+		}
+	}
 }
 
 // tally counts what one caller got.
