@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -177,15 +178,33 @@ func (r *Redis) inTurn(ctx context.Context, f *flight) error {
 	return nil
 }
 
+// giveBackExcess gives back what turns were granted and the job was not. The
+// request waits a little for that; it goes on afterwards.
 func (r *Redis) giveBackExcess(f *flight, all []*turn) {
+	var parts []*flight
+	var excess []int64
 	for _, t := range all {
-		excess := t.granted - f.granted[t.group]
-		if excess <= 0 {
-			continue
+		if n := t.granted - f.granted[t.group]; n > 0 {
+			parts, excess = append(parts, f.part(t)), append(excess, n)
 		}
-		if err := r.giveBack(f.part(t), excess, giveBackTimeout); err != nil && r.hooks.GivenBack != nil {
-			r.hooks.GivenBack(excess, err)
+	}
+	if len(parts) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i, part := range parts {
+			if err := r.giveBack(part, excess[i]); err != nil && r.hooks.GivenBack != nil {
+				r.hooks.GivenBack(excess[i], err)
+			}
 		}
+	}()
+	timer := time.NewTimer(giveBackWait)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
 	}
 }
 

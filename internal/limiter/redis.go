@@ -240,9 +240,8 @@ func (r *Redis) clock() int64 {
 
 func (r *Redis) noteTime(now int64) { r.ahead.Store(now - time.Now().UnixMicro()) }
 
-// giveBackTimeout bounds a give-back that a request waits for, and that does not
-// end with its context.
-const giveBackTimeout = 100 * time.Millisecond
+// giveBackWait is how long a request waits at most for units to be given back.
+const giveBackWait = 100 * time.Millisecond
 
 // giveBackLate lets go of a job whose caller has left, and gives back what it
 // took.
@@ -280,7 +279,7 @@ func (r *Redis) giveBackTurns(f *flight, all []*turn) {
 	go func() {
 		var errs []error
 		for i, t := range all {
-			errs = append(errs, r.giveBack(parts[i], t.granted, DefaultTimeout))
+			errs = append(errs, r.giveBack(parts[i], t.granted))
 		}
 		if r.hooks.GivenBack != nil {
 			r.hooks.GivenBack(all[0].granted, errors.Join(errs...))
@@ -288,8 +287,9 @@ func (r *Redis) giveBackTurns(f *flight, all []*turn) {
 	}()
 }
 
-// giveBack undoes what n of a job's requests took, and lets go of the flight.
-func (r *Redis) giveBack(f *flight, n int64, timeout time.Duration) error {
+// giveBack undoes what n of a job's requests took, and lets go of the flight. It
+// does not end with the context of the request.
+func (r *Redis) giveBack(f *flight, n int64) error {
 	var slots *flight
 	if f.verb == verbReserve && f.holdsSlots() {
 		// To settle a reservation leaves them.
@@ -297,13 +297,13 @@ func (r *Redis) giveBack(f *flight, n int64, timeout time.Duration) error {
 		slots.verb = verbTake
 	}
 	f.undo(n)
-	f.setTimeout(timeout)
+	f.setTimeout(DefaultTimeout)
 	mine, err := r.do(context.Background(), f)
 	if mine {
 		flights.Put(f)
 	}
 	if slots != nil {
-		err = errors.Join(err, r.giveBack(slots, n, timeout))
+		err = errors.Join(err, r.giveBack(slots, n))
 	}
 	return err
 }
