@@ -270,8 +270,11 @@ func (w *world) service(name string, selector map[string]string) *corev1.Service
 // beat reports as the sidecar of a pod does.
 func (w *world) beat(ctx context.Context, pod string, generations map[string]int64) {
 	GinkgoHelper()
-	_, err := w.store.Beat(ctx, w.ns, store.Heartbeat{Pod: pod, Policies: generations})
-	Expect(err).NotTo(HaveOccurred())
+	// A store that was down is asked again after a moment only.
+	Eventually(ctx, func(ctx context.Context) error {
+		_, err := w.store.Beat(ctx, w.ns, store.Heartbeat{Pod: pod, Policies: generations})
+		return err
+	}).Should(Succeed())
 }
 
 // published are the definitions in Redis, by name.

@@ -111,7 +111,10 @@ func (j *job) remembered() bool {
 	switch j.verb {
 	case verbReserve, verbSettle:
 		return true
-	case verbRefund, verbCharge:
+	case verbRefund:
+		// Slots end once by themselves.
+		return j.token != "" && !j.holdsNothingElse()
+	case verbCharge:
 		return j.token != ""
 	default:
 		return false
@@ -246,6 +249,11 @@ func (c *Call) validate() error {
 		}
 	}
 	return nil
+}
+
+// holdsNothingElse says whether all of a job's hits hold slots.
+func (j *job) holdsNothingElse() bool {
+	return !slices.ContainsFunc(j.hits, func(d decision) bool { return !d.rule.holdsSlots() })
 }
 
 // validateToken is about calls that are to happen once.

@@ -125,9 +125,11 @@ func (e *Engine) decide(ctx context.Context, c *Call, slots bool) error {
 	t := takes.Get().(*taking)
 	defer t.release()
 	t.begin(e, c)
-	if t.remembered() {
+	now := e.now()
+	if t.remembered(now) {
 		return nil
 	}
+	t.deadline = now + int64(c.timeout())
 	err := t.local(ctx, false)
 	if err == nil && c.Granted > 0 {
 		err = t.shared(ctx)
@@ -157,6 +159,9 @@ type taking struct {
 	// store, and by says by whom; they are given back what the call is not granted.
 	got []int64
 	by  []giver
+	// deadline is the time on the engine's clock at which the call's timeout ends.
+	// One timeout is for all that a decision waits for.
+	deadline int64
 	// rest is the hits that the store decides, and places are theirs in the call.
 	rest   Call
 	places []int
@@ -185,9 +190,13 @@ func (t *taking) release() {
 	takes.Put(t)
 }
 
+// left is what is left of the call's timeout. A step that finds none fails soon.
+func (t *taking) left() time.Duration {
+	return max(time.Millisecond, time.Duration(t.deadline-t.engine.now()))
+}
+
 // remembered answers a call that is known to be refused.
-func (t *taking) remembered() bool {
-	now := t.engine.now()
+func (t *taking) remembered(now int64) bool {
 	for i := range t.call.Hits {
 		h := &t.call.Hits[i]
 		if h.Shadow || t.engine.of(h.Rule) != nil {
@@ -214,7 +223,7 @@ func (t *taking) local(ctx context.Context, shadows bool) error {
 		if h.Rule.holdsSlots() {
 			by = parts{t.engine.splits, c.Token}
 		}
-		granted, r, err := by.take(ctx, h, c.Granted, c.Timeout)
+		granted, r, err := by.take(ctx, h, c.Granted, t.left())
 		t.by[i] = by
 		if err != nil {
 			t.by[i] = t.engine.backstop
@@ -242,7 +251,7 @@ func (t *taking) shared(ctx context.Context) error {
 	if len(t.places) == 0 {
 		return nil
 	}
-	t.rest.Op, t.rest.Count, t.rest.Token, t.rest.Timeout = Take, c.Granted, c.Token, c.Timeout
+	t.rest.Op, t.rest.Count, t.rest.Token, t.rest.Timeout = Take, c.Granted, c.Token, t.left()
 	sent := t.engine.now()
 	if err := t.engine.shared.Do(ctx, &t.rest); err != nil {
 		return t.withoutStore(err)

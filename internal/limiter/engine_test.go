@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/policy"
+	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
 // far is a shared count that can fail, and counts what it is asked.
@@ -235,4 +236,44 @@ func TestCloseEndsSlotsAndLeases(t *testing.T) {
 			t.Fatalf("left %+v", r)
 		}
 	})
+}
+
+// One timeout is for all that a decision waits for, however many it asks.
+func TestTheTimeoutIsForTheWholeDecision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := NewEngine(hanging{}, EngineOptions{})
+		defer e.Close(t.Context())
+		var hits []Hit
+		for i, mode := range []policy.DistributionMode{policy.Leased, policy.Leased, policy.Synced, policy.Exact} {
+			hits = append(hits, Hit{Rule: planned(t, perMinute(100, mode, policy.FailureAllow)), Key: fmt.Sprint(i), Cost: 1})
+		}
+		began := time.Now()
+		if c := do(t, e, Call{Hits: hits, Timeout: time.Second}); c.Granted != 1 || !c.Results[3].Degraded {
+			t.Errorf("%+v", c)
+		}
+		if took := time.Since(began); took > 1100*time.Millisecond {
+			t.Errorf("a decision took %v, with a timeout of 1s", took)
+		}
+	})
+}
+
+// hanging is a store that answers nobody in time.
+type hanging struct{}
+
+func (hanging) Do(_ context.Context, c *Call) error {
+	time.Sleep(c.timeout())
+	return errFar
+}
+
+// The end of a request with slots leaves nothing behind.
+func TestReleaseLeavesNoToken(t *testing.T) {
+	client := testredis.Shared(t).Client(t)
+	s := NewRedis(client, RedisOptions{})
+	l := limitOf(policy.Concurrency, 5, time.Minute)
+	hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1}
+	do(t, s, Call{Hits: []Hit{hit}, Token: "a"})
+	do(t, s, Call{Op: Refund, Hits: []Hit{hit}, Token: "a"})
+	if keys := command(t, client, "KEYS", hit.Key+"*"); len(keys.([]any)) != 0 {
+		t.Fatalf("left: %v", keys)
+	}
 }

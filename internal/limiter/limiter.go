@@ -144,6 +144,14 @@ type Result struct {
 	Unknown bool
 }
 
+// timeout is how long the call may wait for a store.
+func (c *Call) timeout() time.Duration {
+	if c.Timeout <= 0 {
+		return DefaultTimeout
+	}
+	return c.Timeout
+}
+
 // count is how many requests a call is about.
 func (c *Call) count() int64 { return max(1, c.Count) }
 
