@@ -19,7 +19,7 @@ const StoreUnavailable Reason = "StoreUnavailable"
 // is a Store itself, and safe for concurrent use.
 //
 // Only a Take is decided here, as far as the limits' distributions and the memory
-// of refusals let it. Everything else is about the shared count, and goes to it.
+// of refusals let it. Everything else goes to where its hits are counted.
 type Engine struct {
 	shared   *warmed
 	refusals *refusals
@@ -63,7 +63,7 @@ func NewEngine(store Store, o EngineOptions) *Engine {
 // as the context allows.
 func (e *Engine) Close(ctx context.Context) {
 	var closing sync.WaitGroup
-	for _, part := range []interface{ close(context.Context) }{e.leases, e.syncs, e.splits, e.backstop, e.holds} {
+	for _, part := range []interface{ close(context.Context) }{e.leases, e.syncs, e.backstop, e.holds} {
 		closing.Go(func() { part.close(ctx) })
 	}
 	closing.Wait()
@@ -140,7 +140,7 @@ func (e *Engine) decide(ctx context.Context, c *Call, slots bool) error {
 	if err != nil {
 		c.Granted = 0
 	}
-	t.settle()
+	t.giveBackExcess()
 	if slots && c.Granted > 0 {
 		t.hold()
 	}
@@ -221,7 +221,7 @@ func (t *taking) local(ctx context.Context, shadows bool) error {
 			continue
 		}
 		if h.Rule.holdsSlots() {
-			by = parts{t.engine.splits, c.Token}
+			by = splitSlots{t.engine.splits, c.Token}
 		}
 		granted, r, err := by.take(ctx, h, c.Granted, t.left())
 		t.by[i] = by
@@ -283,8 +283,8 @@ func (t *taking) withoutStore(failure error) error {
 	return nil
 }
 
-// settle gives back what was granted to more requests than the call is.
-func (t *taking) settle() {
+// giveBackExcess gives back what was granted to more requests than the call is.
+func (t *taking) giveBackExcess() {
 	for i, by := range t.by {
 		if excess := t.got[i] - t.call.Granted; by != nil && excess > 0 {
 			by.giveBack(&t.call.Hits[i], excess)
@@ -364,7 +364,7 @@ func (e *Engine) reserve(ctx context.Context, c *Call) error {
 		t.places = append(t.places, i)
 	}
 	err = t.withoutStore(err)
-	t.settle()
+	t.giveBackExcess()
 	return err
 }
 
@@ -403,10 +403,7 @@ func (e *Engine) elsewhere(ctx context.Context, c *Call) error {
 	if !slices.ContainsFunc(c.Hits, isSplit) {
 		return e.shared.Do(ctx, c)
 	}
-	if !slices.ContainsFunc(c.Hits, func(h Hit) bool { return !isSplit(h) }) {
-		return e.inParts(ctx, c, e.splits.do)
-	}
-	return e.inParts(ctx, c, func(part *Call) error {
+	return inParts(c, func(part *Call) error {
 		if isSplit(part.Hits[0]) {
 			return e.splits.do(part)
 		}
@@ -417,7 +414,7 @@ func (e *Engine) elsewhere(ctx context.Context, c *Call) error {
 func isSplit(h Hit) bool { return h.Rule.distribution.Mode == policy.Split }
 
 // inParts carries out a call hit by hit.
-func (e *Engine) inParts(_ context.Context, c *Call, do func(part *Call) error) error {
+func inParts(c *Call, do func(part *Call) error) error {
 	results := make([]Result, 0, len(c.Hits))
 	granted := c.count()
 	for _, h := range c.Hits {

@@ -20,14 +20,16 @@ func newSplits(pods Pods, now func() time.Time) *splits {
 	return &splits{counters: newLocalCounters(now), pods: pods}
 }
 
-// close implements local; there is nothing to end.
-func (s *splits) close(context.Context) {}
-
-// take implements local for all limits but those of Concurrency, whose slots
-// need do and a Token.
+// take implements local for all limits but those of Concurrency, see splitSlots.
 func (s *splits) take(_ context.Context, h *Hit, n int64, _ time.Duration) (int64, Result, error) {
+	return s.takeBy("", h, n)
+}
+
+// takeBy takes with a token, which holds the slots of Concurrency.
+func (s *splits) takeBy(token string, h *Hit, n int64) (int64, Result, error) {
 	c := single(Take, h, n)
 	defer c.release()
+	c.Token = token
 	if err := s.do(c); err != nil {
 		return 0, Result{}, err
 	}
@@ -56,29 +58,24 @@ func (s *splits) do(c *Call) error {
 	return err
 }
 
-// parts are the splits for the slots of one request, which its token holds.
-type parts struct {
+// splitSlots are the splits for the slots of one request, which its token holds.
+type splitSlots struct {
 	splits *splits
 	token  string
 }
 
 // take implements local.
-func (p parts) take(_ context.Context, h *Hit, n int64, _ time.Duration) (int64, Result, error) {
-	c := single(Take, h, n)
-	defer c.release()
-	c.Token = p.token
-	if err := p.splits.do(c); err != nil {
-		return 0, Result{}, err
-	}
-	return c.Granted, c.Results[0], nil
+func (s splitSlots) take(_ context.Context, h *Hit, n int64, _ time.Duration) (int64, Result, error) {
+	return s.splits.takeBy(s.token, h, n)
 }
 
 // giveBack implements local.
-func (p parts) giveBack(h *Hit, _ int64) { p.tell(Refund, h) }
+func (s splitSlots) giveBack(h *Hit, _ int64) { s.tell(Refund, h) }
 
-func (p parts) renew(h *Hit) { p.tell(Renew, h) }
+// renew implements keeper.
+func (s splitSlots) renew(h *Hit) { s.tell(Renew, h) }
 
 // tell fails only for what take refused as well.
-func (p parts) tell(op Op, h *Hit) {
-	_ = p.splits.do(&Call{Op: op, Hits: []Hit{*h}, Token: p.token})
+func (s splitSlots) tell(op Op, h *Hit) {
+	_ = s.splits.do(&Call{Op: op, Hits: []Hit{*h}, Token: s.token})
 }

@@ -145,7 +145,7 @@ func TestSplitCountsShadowSlots(t *testing.T) {
 	hit := Hit{Rule: rule(limitOf(policy.Concurrency, 2, time.Minute)), Key: "k", Cost: 1, Shadow: true}
 	s := newSplits((&pod{live: 2}).where, (&clock{epoch}).time)
 	for _, want := range []int64{1, 0} {
-		granted, r, err := parts{s, fmt.Sprint("token", want)}.take(t.Context(), &hit, 1, 0)
+		granted, r, err := splitSlots{s, fmt.Sprint("token", want)}.take(t.Context(), &hit, 1, 0)
 		if granted != want || err != nil || r.Allowed != (want == 1) {
 			t.Fatalf("granted %d, want %d: %+v, %v", granted, want, r, err)
 		}
