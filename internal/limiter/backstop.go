@@ -24,10 +24,10 @@ const BackstopFull Reason = "BackstopFull"
 // The windows are those of a FixedWindow or of the calendar, whatever the
 // algorithm. For Concurrency the allowance is the slots in use in this pod.
 //
-// The keys that are counted are bounded. A key is forgotten only when its window
-// has ended; when there is no room, take refuses the keys that are not known. A
-// key whose units note could not count has all of its allowance when there is
-// room again.
+// The keys that take counts are bounded. Such a key is forgotten only when its
+// window has ended; when there is no room, take refuses the keys that are not
+// known. What note has told is kept as far as there is room: a key of which it is
+// lost has all of its allowance.
 //
 // What take admits is charged to the store when it answers again, see debts.
 //
@@ -131,11 +131,8 @@ func (h *Hit) units(n int64) int64 { return min(product(h.Cost, n), policy.MaxIn
 // negative n is what was given back again, and so are slots that came free. A key
 // of Concurrency lasts a window from when it was noted last: with n = 0 its slots
 // are renewed.
-func (b *backstop) note(h *Hit, n int64) { b.noteAt(h, n, b.now().UnixMicro()) }
-
-// noteAt is note for who knows the time already, in µs since 1970: most of what
-// note costs is to read the clock.
-func (b *backstop) noteAt(h *Hit, n, now int64) {
+func (b *backstop) note(h *Hit, n int64) {
+	now := b.now().UnixMicro()
 	switch {
 	case h.Cost == 0:
 	case !h.Rule.holdsSlots() && n < 0:
@@ -188,6 +185,9 @@ func (b *backstop) giveBack(h *Hit, n int64) {
 	b.lessen(h, units, b.now().UnixMicro())
 	b.debts.lessen(h.Key, units)
 }
+
+// renew has the slots that a hit was granted last another window.
+func (b *backstop) renew(h *Hit) { b.note(h, 0) }
 
 func (b *backstop) lessen(h *Hit, units, now int64) {
 	if w := b.known(h.Key); w != nil && w.holds(now) {
@@ -315,6 +315,3 @@ func (s *soonest) Pop() any {
 	*s = old[:len(old)-1]
 	return last
 }
-
-// renew has the slots that a hit was granted last another window.
-func (b *backstop) renew(h *Hit) { b.note(h, 0) }

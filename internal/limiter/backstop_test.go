@@ -327,11 +327,9 @@ func BenchmarkBackstop(b *testing.B) {
 	for i := range hits {
 		hits[i] = Hit{Rule: r, Key: fmt.Sprintf("tallyman:c:shop:orders:per-client:b3600000000:{1:0123456789abcdef%03d}", i), Cost: 1}
 	}
-	now := time.Now().UnixMicro()
 	for name, do := range map[string]func(h *Hit){
-		"note":   func(h *Hit) { s.note(h, 1) },
-		"noteAt": func(h *Hit) { s.noteAt(h, 1, now) },
-		"take":   func(h *Hit) { s.take(h, 1) },
+		"note": func(h *Hit) { s.note(h, 1) },
+		"take": func(h *Hit) { s.take(h, 1) },
 	} {
 		b.Run(name+"/keys=256", func(b *testing.B) {
 			b.ReportAllocs()
