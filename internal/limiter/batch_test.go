@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -52,8 +51,7 @@ func TestABatchIsItsCallsInTurn(t *testing.T) {
 	var calls, steps int
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &clock{epoch}
-		m := NewMemory(c.time)
-		m.linger = math.MaxInt64 / 2 // as simulated time does in Redis
+		m := NewSimulatedMemory(c.time)
 		s := NewRedis(client, RedisOptions{Now: func() int64 { return c.micros }})
 		mix := newMixture(rt, testredis.Prefix(t))
 		for range rapid.IntRange(1, 4).Draw(rt, "batches") {

@@ -20,8 +20,7 @@ func TestRedisAndMemoryAgree(t *testing.T) {
 	client := testredis.Shared(t).Client(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &clock{rapid.SampledFrom([]int64{0, epoch, epoch - 1, 1 << 51}).Draw(rt, "start")}
-		memory := NewMemory(c.time)
-		memory.linger = math.MaxInt64 / 2 // as simulated time does in Redis
+		memory := NewSimulatedMemory(c.time)
 		tr := &trace{t: rt, clock: c, latest: c.micros, memory: memory, limits: drawLimits(rt), prefix: testredis.Prefix(t)}
 		tr.redis = NewRedis(client, RedisOptions{
 			Now: func() int64 { return c.micros },

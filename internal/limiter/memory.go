@@ -20,8 +20,8 @@ type Memory struct {
 	counters map[string]*counter
 	expiries expiries
 	tokens   tokens
-	// linger keeps counters longer than they are of use. Only tests, where the
-	// clock goes back, can tell the difference.
+	// linger keeps counters longer than they are of use, in µs. Only where the
+	// clock goes back by far, as in a simulation, can one tell the difference.
 	linger int64
 }
 
@@ -60,6 +60,15 @@ func (c *counter) distrust(now, window int64) {
 // NewMemory returns an empty store that reads the time from now, under its lock.
 func NewMemory(now func() time.Time) *Memory {
 	return &Memory{now: now, counters: map[string]*counter{}, tokens: tokens{}}
+}
+
+// NewSimulatedMemory is a Memory for simulated time, which may go back by any
+// step: it keeps counters for good, as Redis does while time is simulated, since
+// one that is of no use any more is of use again when the clock goes back.
+func NewSimulatedMemory(now func() time.Time) *Memory {
+	m := NewMemory(now)
+	m.linger = 1 << 52 // 142 years
+	return m
 }
 
 // Do implements Store. It fails only with ErrInvalid.
