@@ -20,7 +20,7 @@ const (
 	verbSettle
 	verbRenew
 	// verbTakeOne and verbPlain are a take from one counter: of one unit by the
-	// rule of the call before, and any. verbSeveral is one from several counters,
+	// rule of the last verbPlain, and any. verbSeveral is one from several counters,
 	// all of which are enforced.
 	verbTakeOne
 	verbSeveral
@@ -221,10 +221,9 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 
 // The bounds of a call beyond those of its rules.
 const (
-	maxHits   = 255
-	maxToken  = 200
-	maxRules  = 1<<16 - 1
-	maxHeldBy = 24 * time.Hour
+	maxHits     = 255
+	maxToken    = 200
+	maxTokenTTL = 24 * time.Hour
 )
 
 func (c *Call) validate() error {
@@ -261,7 +260,7 @@ func (c *Call) validateToken() error {
 	switch {
 	case len(c.Token) > maxToken:
 		return fmt.Errorf("%w call: a token of %d bytes is longer than %d", ErrInvalid, len(c.Token), maxToken)
-	case c.TokenTTL < 0 || c.TokenTTL > maxHeldBy:
+	case c.TokenTTL < 0 || c.TokenTTL > maxTokenTTL:
 		return fmt.Errorf("%w call: a token cannot count for %v", ErrInvalid, c.TokenTTL)
 	case c.Token == "" && (c.Op == Reserve || c.Op == Settle || c.Op == Renew):
 		return fmt.Errorf("%w call: it needs a token", ErrInvalid)

@@ -163,7 +163,7 @@ func (r *Redis) inTurn(ctx context.Context, f *flight) error {
 		if !f.decides() {
 			n = f.count
 		}
-		if err := r.take(ctx, f, t, n); err != nil {
+		if err := r.carryOut(ctx, f, t, n); err != nil {
 			if ctx.Err() != nil && f.takes() {
 				r.giveBackTurns(f, all)
 			}
@@ -177,6 +177,9 @@ func (r *Redis) inTurn(ctx context.Context, f *flight) error {
 	}
 	return nil
 }
+
+// giveBackWait is how long a request waits at most for units to be given back.
+const giveBackWait = 100 * time.Millisecond
 
 // giveBackExcess gives back what turns were granted and the job was not. The
 // request waits a little for that; it goes on afterwards.
@@ -208,9 +211,9 @@ func (r *Redis) giveBackExcess(f *flight, all []*turn) {
 	}
 }
 
-// take carries out one turn for n requests, with a Peek when there are none left
-// to decide for.
-func (r *Redis) take(ctx context.Context, f *flight, t *turn, n int64) error {
+// carryOut carries out one turn for n requests, with a Peek when there are none
+// left to decide for.
+func (r *Redis) carryOut(ctx context.Context, f *flight, t *turn, n int64) error {
 	part := f.part(t)
 	part.count, part.deadline = n, f.deadline
 	if n == 0 {

@@ -215,7 +215,7 @@ func (e *debt) call(now int64) *Call {
 	}
 	return &Call{
 		Op: Charge, Hits: []Hit{{Rule: e.rule, Key: e.key, Cost: 1}}, Count: e.under.units,
-		Token: e.token, TokenTTL: min(maxHeldBy, max(DefaultTokenTTL, micros(e.under.until-now))),
+		Token: e.token, TokenTTL: min(maxTokenTTL, max(DefaultTokenTTL, micros(e.under.until-now))),
 	}
 }
 

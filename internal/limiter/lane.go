@@ -28,10 +28,9 @@ const (
 
 // lane carries jobs to one node, many in one call. A job that comes while fewer
 // than maxUnderWay calls are under way is sent at once, by its own goroutine if
-// its caller cannot leave.
-// Jobs that come meanwhile wait, and leave together when a call is back, in the
-// order in which they came. So nothing is ever delayed to gather more, and the
-// busier the node, the larger the batches.
+// its caller cannot leave. Jobs that come meanwhile wait, and leave together when
+// a call is back, in the order in which they came. So nothing is ever delayed to
+// gather more, and the busier the node, the larger the batches.
 type lane struct {
 	// send carries out jobs, and sets their err.
 	send func(ctx context.Context, batch []*flight)

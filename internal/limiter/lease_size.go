@@ -20,8 +20,8 @@ const (
 	paceOver = 10 * time.Millisecond
 )
 
-// life is how long units of a rule may be at hand. A quarter of a window keeps
-// what is counted close to what is admitted.
+// life is how long units of a rule stay at hand while none is spent. A quarter of
+// a window keeps what is counted close to what is admitted.
 func (r *Rule) life() time.Duration {
 	if r.limit.Calendar != nil {
 		return lifetime // the shortest of calendars' windows is a minute
@@ -44,7 +44,6 @@ func (r *Rule) idle(live int64) int64 {
 // which they were counted. The shared count decided after the question was sent,
 // so that by our clock its window ends no earlier than this.
 func lasting(q question, c *Call) (until, border moment) {
-	const never = moment(1<<63 - 1)
 	border = never
 	switch q.rule.limit.Algorithm {
 	case policy.FixedWindow:

@@ -20,10 +20,9 @@ import (
 // may see what was idle when it began on top of what Exact admits.
 //
 // How many units are at hand follows the pace at which a key's are spent. Where
-// nothing has been spent for five seconds, or a quarter of the window, what is left is
-// given back.
-// While the shared count has less than is wanted, it is asked only when enough
-// has gathered, and requests are refused by what it said last.
+// nothing has been spent for five seconds, or a quarter of the window, what is
+// left is given back. While the shared count has less than is wanted, it is asked
+// only when enough has gathered, and requests are refused by what it said last.
 //
 // Spending takes no lock and allocates nothing. leases are safe for concurrent
 // use.

@@ -20,7 +20,9 @@ type Hooks struct {
 	// counter's state. It has started anew.
 	Corrupt func(key string)
 	// GivenBack is told of requests that were granted when their caller had left,
-	// and whose units were given back; err says that they could not be.
+	// and whose units were given back; err says that they could not be. On a
+	// Cluster it is told as well, with an error, of requests that were refused and
+	// whose units from some of their counters could not be given back.
 	GivenBack func(requests int64, err error)
 	// BreakerChanged is told that a server keeps failing, and is not asked: true
 	// for the first one, false when the last one answers again.
@@ -37,8 +39,8 @@ type RedisOptions struct {
 
 // Redis counts in Redis, by Redis's clock. It is safe for concurrent use.
 //
-// Concurrent calls are combined, see lane: those to one node, or on a Redis
-// Cluster those to one slot, are one script call. A call whose hits have
+// Concurrent calls are combined, see lane: those to one server, or on a Redis
+// Cluster those with one tag, are one script call. A call whose hits have
 // different tags is carried out in turn on a Cluster, see inTurn.
 //
 // Nothing is repeated when the outcome is unclear, whatever the client's
@@ -239,9 +241,6 @@ func (r *Redis) clock() int64 {
 }
 
 func (r *Redis) noteTime(now int64) { r.ahead.Store(now - time.Now().UnixMicro()) }
-
-// giveBackWait is how long a request waits at most for units to be given back.
-const giveBackWait = 100 * time.Millisecond
 
 // giveBackLate lets go of a job whose caller has left, and gives back what it
 // took.

@@ -12,18 +12,19 @@
 -- ARGV[3]  the calls, packed. A call of verb 0 takes from one counter: how many
 --   like requests it stands for, the rule, and the cost (for t in µs, and a
 --   numerator). One of verb 8 takes one unit for one request, by the rule of the
---   call before it. One of verb 9 takes from several: their number, how many
---   requests, and for each rule and cost. Any other has its verb, the number of its hits, how many requests
---   it stands for, how long its token counts in ms, whether it has one, and the
---   name of its slots; then for each hit its rule, group and cost.
+--   last call of verb 0. One of verb 9 takes from several: their number, how many
+--   requests, and for each rule and cost. Any other has its verb, the number of
+--   its hits, how many requests it stands for, how long its token counts in ms,
+--   whether it has one, and the name of its slots; then for each hit its rule,
+--   group and cost.
 -- Group 1 is enforced. Group 2 shadows: it never stands in the way of group 1.
 --
 -- The reply is packed as well: the time, then for each call how many requests
--- each group is granted, and for each hit whether its counter held garbage and
--- three numbers of the counter's state: before the call when it decides or
--- charges, after it for the others. What is left, and when to try again, is
--- computed from them in Go. A reply of 7 bytes is the time alone: the borders do
--- not reach it, and nothing was done.
+-- each group is granted (verbs 0, 8 and 9 tell of the first group only), and for
+-- each hit whether its counter held garbage and three numbers of the counter's
+-- state: before the call when it decides or charges, after it for the others.
+-- What is left, and when to try again, is computed from them in Go. A reply of 7
+-- bytes is the time alone: the borders do not reach it, and nothing was done.
 --
 -- Numbers are doubles, exact for integers up to 2^53; Go does the very same
 -- operations, so that both agree on every bit.
@@ -237,7 +238,7 @@ local function make_rare()
     end
   end
 
-  -- general is every call but a take from one counter.
+  -- general is every call but those of verbs 0, 8 and 9.
   function rare.general()
     local TAKE, PEEK, REFUND, CHARGE, RESERVE, SETTLE, RENEW = 1, 2, 3, 4, 5, 6, 7
     local hits, count, name = {}, 0, ''
@@ -629,8 +630,8 @@ end
 -- Numbers of the reply, which is packed at the end.
 replies, filled = {now, 0, 0, 0, 0, 0}, 1
 
--- A plain call does what decide does, for one hit, or for several that are all
--- enforced.
+-- The calls of verbs 0, 8 and 9 do what decide does, for one hit, or for several
+-- that are all enforced.
 local text, at, size, key = ARGV[3], 1, #ARGV[3], 0
 local h = {flag = 0, at = 0, used = 0, rest = 0, ends = 0, keep = false, cell = false}
 local several, other, r = {}, nil, nil
