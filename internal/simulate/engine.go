@@ -92,6 +92,11 @@ func (e *Engine) Decide(ctx context.Context, r *Request) (Decision, error) {
 	if d, denied := e.deny(); denied {
 		return d, nil
 	}
+	if len(e.hits) == 0 { // denied in shadow only
+		d := uncounted(r)
+		d.Limits = e.own
+		return d, nil
+	}
 	var allowed bool
 	var err error
 	switch r.Op {
@@ -118,7 +123,7 @@ func unitsOf(r *Request) int64 {
 	return *r.Cost
 }
 
-// uncounted is the decision about a request that meets no limit.
+// uncounted is the decision about a request that no limit counts or refuses.
 func uncounted(r *Request) Decision {
 	d := Decision{Allowed: true}
 	if r.Op == Take || r.Op == TakeUpTo {
@@ -193,11 +198,22 @@ func (e *Engine) take(ctx context.Context) (allowed bool, err error) {
 	if e.call.Granted == 0 {
 		return false, nil
 	}
-	e.slots.hold(token, e.hits)
+	e.slots.hold(token, e.hits, e.shadowsAllow())
 	for i := range e.hits {
 		e.granted[i] = e.hits[i].Cost
 	}
 	return true, nil
+}
+
+// shadowsAllow says whether the limits in shadow have counted a request that is
+// admitted: all of them do, or none.
+func (e *Engine) shadowsAllow() bool {
+	for i := range e.hits {
+		if e.hits[i].Shadow && !e.results[i].Allowed {
+			return false
+		}
+	}
+	return true
 }
 
 func (e *Engine) peek(ctx context.Context) (allowed bool, err error) {
@@ -261,9 +277,10 @@ func (e *Engine) refundUnits(ctx context.Context, hit []limiter.Hit, units int64
 }
 
 // refundSlots ends the oldest requests that hold slots, each as a whole, until
-// so many units are given back.
+// so many units are given back. The last answer has been about the hit.
 func (e *Engine) refundSlots(ctx context.Context, hit []limiter.Hit, units int64) error {
-	for units > 0 {
+	goal := e.call.Results[0].Remaining + units
+	for e.call.Results[0].Remaining < goal {
 		oldest, ok := e.slots.release(hit[0].Key)
 		if !ok {
 			return nil
@@ -272,7 +289,6 @@ func (e *Engine) refundSlots(ctx context.Context, hit []limiter.Hit, units int64
 		if err := e.ask(ctx, limiter.Refund, oldest.token, hit); err != nil {
 			return err
 		}
-		units -= oldest.units * e.call.Granted // none if they had ended by themselves
 	}
 	return nil
 }

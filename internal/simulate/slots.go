@@ -28,12 +28,13 @@ func (s *slots) newToken() string {
 	return strconv.FormatInt(s.tokens, 10)
 }
 
-// hold notes what an admitted request took. A counter cannot have more slots in
-// use than its limit, so that older ones have ended by themselves.
-func (s *slots) hold(token string, hits []limiter.Hit) {
+// hold notes what an admitted request took, of limits in shadow too if they
+// counted it. A counter cannot have more slots in use than its limit, so that
+// older ones have ended by themselves.
+func (s *slots) hold(token string, hits []limiter.Hit, shadows bool) {
 	for i := range hits {
 		h := &hits[i]
-		if !hasSlots(*h) || h.Cost == 0 {
+		if !hasSlots(*h) || h.Cost == 0 || h.Shadow && !shadows {
 			continue
 		}
 		held := append(s.held[h.Key], slot{token, h.Cost})
