@@ -205,6 +205,21 @@ func TestSlotsAreHeldUntilReleased(t *testing.T) {
 	}
 }
 
+// Slots of a short window are renewed in time beside those of a long one.
+func TestSlotsOfAllWindowsAreHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := engineOver(t, 1)
+		for _, window := range []time.Duration{time.Hour, time.Second, time.Minute} {
+			l := perMinute(1, policy.Exact, policy.FailureBackstop)
+			l.Algorithm, l.Window = policy.Concurrency, policy.Duration(window)
+			hit := Hit{Rule: planned(t, l), Key: window.String(), Cost: 1}
+			do(t, e, Call{Hits: []Hit{hit}})
+			time.Sleep(3 * time.Second)
+			diff(t, window.String(), admitted(t, e, 1, hit), 0)
+		}
+	})
+}
+
 func TestSlotsOfACrashedProcessEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := NewMemory(time.Now)

@@ -20,6 +20,7 @@ type holds struct {
 	mu      sync.Mutex
 	held    map[string]*hold
 	renewer *time.Timer // nil while nothing is held
+	due     time.Time   // when it runs
 	closed  bool
 	work    sync.WaitGroup
 }
@@ -91,13 +92,19 @@ func (h *holds) add(token string, s *hold) {
 
 // schedule has the renewer run at a time or earlier. The holds are locked.
 func (h *holds) schedule(at time.Time) {
-	wait := time.Until(at)
 	switch {
 	case h.renewer == nil:
-		h.renewer = time.AfterFunc(wait, h.renewAll)
-	case len(h.held) == 1: // the others that it was set for are gone
-		h.renewer.Reset(wait)
+		h.due = at
+		h.renewer = time.AfterFunc(time.Until(at), h.renewAll)
+	case len(h.held) == 1, // the others that it was set for are gone
+		at.Before(h.due):
+		h.runAt(at)
 	}
+}
+
+func (h *holds) runAt(at time.Time) {
+	h.due = at
+	h.renewer.Reset(time.Until(at))
 }
 
 // renewAll renews what is due, and sets itself for the next.
@@ -119,7 +126,7 @@ func (h *holds) renewAll() {
 			earliest = s.next
 		}
 	}
-	h.renewer.Reset(time.Until(earliest))
+	h.runAt(earliest)
 }
 
 // release ends a token's slots. It does nothing for one that is not held.
