@@ -2,10 +2,8 @@ package limiter
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	mathrand "math/rand/v2"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,16 +18,14 @@ type debts struct {
 	events Events
 	now    func() time.Time
 	most   int // keys
-	// name begins the tokens of these debts and of no others.
-	name string
+	tokens *tokenSource
 
 	ctx     context.Context // ends with close
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 
-	mu     sync.Mutex
-	owed   map[string]*debt
-	tokens int64
+	mu   sync.Mutex
+	owed map[string]*debt
 	// reporting says that run is under way, which it is while anything is owed.
 	reporting, closed bool
 }
@@ -69,7 +65,7 @@ const (
 )
 
 func newDebts(store Store, events Events, now func() time.Time, most int) *debts {
-	d := &debts{store: store, events: events, now: now, most: most, name: "backstop:" + rand.Text() + ":", owed: map[string]*debt{}}
+	d := &debts{store: store, events: events, now: now, most: most, tokens: newTokenSource(), owed: map[string]*debt{}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -196,8 +192,7 @@ func (d *debts) begin(e *debt) *Call {
 	lost := e.due.drop(now) + e.under.drop(now)
 	if e.under.units == 0 {
 		e.under, e.due.units = e.due, 0
-		d.tokens++
-		e.token, e.tries = d.name+strconv.FormatInt(d.tokens, 10), 0
+		e.token, e.tries = d.tokens.next(), 0
 	}
 	e.tries++
 	d.forget(e)

@@ -97,7 +97,7 @@ func (e *Engine) take(ctx context.Context, c *Call) error {
 	}
 	slots := c.holdsSlots()
 	if slots && c.Token == "" {
-		c.Token = e.holds.token()
+		c.Token = e.holds.tokens.next()
 	}
 	if err := c.validate(); err != nil {
 		return err

@@ -2,10 +2,7 @@ package limiter
 
 import (
 	"context"
-	"crypto/rand"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -13,9 +10,7 @@ import (
 // are released. A slot that is not renewed ends by itself, as those of a process
 // that crashed do. It is safe for concurrent use.
 type holds struct {
-	// name and number make tokens.
-	name   string
-	number atomic.Uint64
+	tokens *tokenSource
 
 	mu      sync.Mutex
 	held    map[string]*hold
@@ -73,10 +68,7 @@ func (s *hold) tell(ctx context.Context, op Op) {
 	}
 }
 
-func newHolds() *holds { return &holds{name: rand.Text(), held: map[string]*hold{}} }
-
-// token is one that nobody else has.
-func (h *holds) token() string { return h.name + "-" + strconv.FormatUint(h.number.Add(1), 36) }
+func newHolds() *holds { return &holds{tokens: newTokenSource(), held: map[string]*hold{}} }
 
 // add keeps a token's slots.
 func (h *holds) add(token string, s *hold) {

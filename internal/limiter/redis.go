@@ -124,7 +124,7 @@ func (r *Redis) Do(ctx context.Context, c *Call) error {
 		flights.Put(f)
 		return err
 	}
-	f.setTimeout(c.Timeout)
+	f.setTimeout(c.timeout())
 	mine, err := r.do(ctx, f)
 	if !mine {
 		return describe(c, err)
@@ -146,9 +146,6 @@ func describe(c *Call, err error) error {
 }
 
 func (f *flight) setTimeout(timeout time.Duration) {
-	if timeout <= 0 {
-		timeout = DefaultTimeout
-	}
 	f.deadline = time.Now().Add(timeout)
 }
 

@@ -40,7 +40,7 @@ func TestRedisByItsOwnTimeAgreesWithMemory(t *testing.T) {
 			if err := f.prepare(&call); err != nil {
 				rt.Fatal(err)
 			}
-			f.setTimeout(call.Timeout)
+			f.setTimeout(call.timeout())
 			if _, err := s.do(rt.Context(), f); err != nil {
 				rt.Fatal(err)
 			}

@@ -2,9 +2,7 @@ package limiter
 
 import (
 	"context"
-	"crypto/rand"
 	"hash/maphash"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,9 +51,7 @@ type syncs struct {
 	events Events
 	now    func() time.Time
 	start  time.Time
-
-	id     string // begins the tokens of this pod
-	tokens atomic.Uint64
+	tokens *tokenSource
 
 	seed    maphash.Seed
 	shards  [localShards]viewShard
@@ -72,7 +68,7 @@ type viewShard struct {
 func newSyncs(store Store, pods Pods, events Events, now func() time.Time) *syncs {
 	s := &syncs{
 		store: store, pods: pods, events: events, now: now, start: now(),
-		id: rand.Text()[:13] + "-", seed: maphash.MakeSeed(),
+		tokens: newTokenSource(), seed: maphash.MakeSeed(),
 	}
 	for i := range s.shards {
 		s.shards[i].views = map[string]*view{}
@@ -81,8 +77,6 @@ func newSyncs(store Store, pods Pods, events Events, now func() time.Time) *sync
 }
 
 func (s *syncs) clock() int64 { return s.now().Sub(s.start).Microseconds() }
-
-func (s *syncs) token() string { return s.id + strconv.FormatUint(s.tokens.Add(1), 36) }
 
 // take implements local.
 func (s *syncs) take(ctx context.Context, h *Hit, n int64, timeout time.Duration) (int64, Result, error) {
@@ -199,7 +193,7 @@ func (s *syncs) giveBack(h *Hit, n int64) {
 
 // refund gives back to the store, without a view.
 func (s *syncs) refund(h *Hit, n int64) {
-	c := &Call{Op: Refund, Hits: []Hit{*h}, Count: n, Token: s.token(), TokenTTL: exchangeTTL}
+	c := &Call{Op: Refund, Hits: []Hit{*h}, Count: n, Token: s.tokens.next(), TokenTTL: exchangeTTL}
 	s.running.Go(func() { _ = s.store.Do(context.Background(), c) })
 }
 
@@ -287,7 +281,7 @@ func (s *syncs) ring(v *view) {
 // exchange carries out an exchange; its turn is held by the caller.
 func (s *syncs) exchange(ctx context.Context, v *view) {
 	v.mu.Lock()
-	c := v.begin(s.clock(), s.token)
+	c := v.begin(s.clock(), s.tokens.next)
 	v.mu.Unlock()
 	err := s.store.Do(ctx, c)
 	v.mu.Lock()

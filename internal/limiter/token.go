@@ -1,5 +1,24 @@
 package limiter
 
+import (
+	"crypto/rand"
+	"strconv"
+	"sync/atomic"
+)
+
+// tokenSource makes tokens that no other source in any process makes. It is safe
+// for concurrent use.
+type tokenSource struct {
+	name string
+	made atomic.Uint64
+}
+
+func newTokenSource() *tokenSource {
+	return &tokenSource{name: rand.Text()[:13] + "-"} // 65 random bits
+}
+
+func (s *tokenSource) next() string { return s.name + strconv.FormatUint(s.made.Add(1), 36) }
+
 // tokens are what the in-memory store remembers of calls that are to happen
 // once: the estimates of a reservation's hits, and of other calls that they came.
 type tokens map[string]remembered
