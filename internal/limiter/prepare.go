@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/calendar"
@@ -45,9 +46,24 @@ func PrepareLimit(l *policy.Limit) (*Rule, error) {
 	return r, nil
 }
 
-// PrepareOverride makes the rule of an override that has numbers of its own. Its
-// counters are those of the limit.
-func PrepareOverride(of *Rule, o *policy.Override) (*Rule, error) {
+// PrepareOverrides makes the rules of a limit's overrides: nil for those that have
+// no numbers of their own. Their counters are those of the limit.
+func PrepareOverrides(of *Rule, overrides []policy.Override) ([]*Rule, error) {
+	rules := make([]*Rule, len(overrides))
+	for i := range overrides {
+		if overrides[i].Action != policy.OverrideLimit {
+			continue
+		}
+		r, err := prepareOverride(of, &overrides[i])
+		if err != nil {
+			return nil, fmt.Errorf("overrides[%d]: %w", i, err)
+		}
+		rules[i] = r
+	}
+	return rules, nil
+}
+
+func prepareOverride(of *Rule, o *policy.Override) (*Rule, error) {
 	limit := of.limit
 	limit.Requests, limit.Burst = *o.Requests, burst(o.Burst, *o.Requests)
 	r, err := NewRule(limit)

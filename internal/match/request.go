@@ -55,6 +55,14 @@ type values struct {
 	err         error
 }
 
+// IsPreflight recognises a CORS preflight as the Fetch standard defines it. Anyone
+// can send one, but what is sent is then an OPTIONS request, which the application
+// takes for a preflight too. The header has canonical names.
+func IsPreflight(method string, header http.Header) bool {
+	return method == http.MethodOptions &&
+		header.Get("Origin") != "" && header.Get("Access-Control-Request-Method") != ""
+}
+
 // method is in upper case; it has been already, but for odd clients.
 func (r *Request) method() string { return strings.ToUpper(r.Method) }
 

@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"time"
 
@@ -135,7 +134,7 @@ func uncounted(r *Request) Decision {
 // meet finds the limits that a request meets. CORS preflights meet none.
 func (e *Engine) meet(r *Request) {
 	e.met, e.hits = e.met[:0], e.hits[:0]
-	if isPreflight(&r.Match) {
+	if match.IsPreflight(r.Match.Method, r.Match.Header) {
 		return
 	}
 	for i := range e.limits {
@@ -154,12 +153,6 @@ func (e *Engine) meet(r *Request) {
 	e.results = slices.Grow(e.results[:0], len(e.hits))[:len(e.hits)]
 	e.granted = slices.Grow(e.granted[:0], len(e.hits))[:len(e.hits)]
 	clear(e.granted)
-}
-
-// isPreflight recognises a CORS preflight as the library does.
-func isPreflight(r *match.Request) bool {
-	return r.Method == http.MethodOptions &&
-		r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
 func (e *Engine) hitOf(i int, o *match.Outcome, cost *int64) limiter.Hit {

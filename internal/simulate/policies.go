@@ -76,17 +76,8 @@ func (l *limit) prepare(from *policy.Limit) error {
 	if l.rule, err = limiter.PrepareLimit(from); err != nil {
 		return err
 	}
-	l.overrides = make([]*limiter.Rule, len(from.Overrides))
-	for i := range from.Overrides {
-		o := &from.Overrides[i]
-		if o.Action != policy.OverrideLimit {
-			continue
-		}
-		if l.overrides[i], err = limiter.PrepareOverride(l.rule, o); err != nil {
-			return fmt.Errorf("overrides[%d]: %w", i, err)
-		}
-	}
-	return nil
+	l.overrides, err = limiter.PrepareOverrides(l.rule, from.Overrides)
+	return err
 }
 
 // ruleFor is the rule that a request with this outcome is counted by.

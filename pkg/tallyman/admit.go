@@ -49,7 +49,7 @@ func (l *Limiter) decide(ctx context.Context, r Request, call limiter.Call) Deci
 		}
 		return Decision{Allowed: true}
 	}
-	if r.isPreflight() || r.isProbe(l.probeSources) {
+	if match.IsPreflight(r.Method, r.Header) || r.isProbe(l.probeSources) {
 		return Decision{Allowed: true}
 	}
 	m := l.meet(s, r.matchable(l.trustedHops))

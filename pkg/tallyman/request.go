@@ -40,14 +40,6 @@ func (r *Request) matchable(trustedHops int) *match.Request {
 	}
 }
 
-// isPreflight recognises a CORS preflight as the Fetch standard defines it.
-// Anyone can send one, but what is sent is then an OPTIONS request, which the
-// application takes for a preflight too.
-func (r *Request) isPreflight() bool {
-	return r.Method == http.MethodOptions &&
-		r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != ""
-}
-
 // isProbe recognises a kubelet's HTTP probe. Its User-Agent can be sent by
 // anyone, so it counts only when it comes straight from one of the sources and
 // by way of no proxy.

@@ -82,14 +82,9 @@ func (e *enforced) rule(matcher *match.Limit, l *policy.Limit, prefix string) (r
 	if err != nil {
 		return rule{}, fmt.Errorf("limit %s: %w", l.Name, err)
 	}
-	overrides := make([]*limiter.Rule, len(l.Overrides))
-	for i := range l.Overrides {
-		if l.Overrides[i].Action != policy.OverrideLimit {
-			continue
-		}
-		if overrides[i], err = limiter.PrepareOverride(limit, &l.Overrides[i]); err != nil {
-			return rule{}, fmt.Errorf("limit %s: override %d: %w", l.Name, i, err)
-		}
+	overrides, err := limiter.PrepareOverrides(limit, l.Overrides)
+	if err != nil {
+		return rule{}, fmt.Errorf("limit %s: %w", l.Name, err)
 	}
 	return rule{
 		policy:    e,
