@@ -77,7 +77,8 @@ func TestAdmitAsksForAllPoliciesInOneCall(t *testing.T) {
 	if !d.Allowed || len(s.calls) != 1 || len(s.calls[0]) != 3 {
 		t.Fatalf("allowed is %v after calls %v, want one call with 3 hits", d.Allowed, s.calls)
 	}
-	if s.within[0] != 300*time.Millisecond {
+	// A little of it has passed.
+	if s.within[0] > 300*time.Millisecond || s.within[0] < 200*time.Millisecond {
 		t.Errorf("the timeout is %v, want the smallest storeTimeout of the policies met, 300ms", s.within[0])
 	}
 	var titles []string

@@ -29,7 +29,7 @@ type Limiter struct {
 	follower *follower // nil with a policy file
 	redis    *limiter.Redis
 	client   io.Closer // nil with MemoryStore, as redis is
-	// storeFails says that the store did not decide the last request.
+	// storeFails says that the store failed to answer the last call.
 	storeFails atomic.Bool
 	stop       context.CancelFunc
 	running    sync.WaitGroup

@@ -16,14 +16,15 @@ type Observer struct {
 	ExpressionFailed func(policy, limit string)
 	// CounterCorrupt is told that a counter held garbage, and started anew.
 	CounterCorrupt func()
-	// UnitsLost is told that units taken for a request that was then refused
-	// could not be given back. It can happen on a Redis Cluster only.
+	// UnitsLost is told that units could not be given back that were taken for a
+	// request after its time for the store was over or, on a Redis Cluster, that
+	// another limit refused.
 	UnitsLost func()
 	// UnitsUnreported is told of units that were admitted while the store failed,
 	// and could not be charged to it when it was back.
 	UnitsUnreported func(units int64)
 	// Overshot is told of units that a limit with distribution Synced was found to
-	// have admitted above its requests.
+	// have admitted, by this process, above its requests.
 	Overshot func(policy, limit string, units int64)
 	// CircuitChanged is told that the store keeps failing and is not asked any
 	// more (true), or is asked again.
