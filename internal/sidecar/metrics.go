@@ -46,7 +46,7 @@ func newMetrics() *metrics {
 			"policy", "limit"),
 		degraded: counter("degraded_decisions_total", "Requests that were decided without the store, or before the policies were known."),
 		corrupt:  counter("counters_corrupt_total", "Counters that held garbage and have started anew."),
-		lost:     counter("units_lost_total", "Refused requests whose units could not be given back."),
+		lost:     counter("units_lost_total", "Requests whose units were taken in vain, and could not be given back."),
 		overshoot: counters("overshoot_units_total", "Units that a limit with distribution Synced was found to have admitted above its requests.",
 			"policy", "limit"),
 		unreported:  counter("backstop_units_unreported_total", "Units that were admitted while the store failed, and could not be charged to it when it was back."),
