@@ -292,3 +292,46 @@ func TestReleaseLeavesNoToken(t *testing.T) {
 		t.Fatalf("left: %v", keys)
 	}
 }
+
+// What is counted in several places is reserved in all of them or in none.
+func TestEngineReservesAllOrNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, store := engineOver(t, 1)
+		hit := func(key string, requests int64, mode policy.DistributionMode) Hit {
+			return Hit{Rule: planned(t, perMinute(requests, mode, policy.FailureBackstop)), Key: key, Cost: 1}
+		}
+		slots := perMinute(9, policy.Split, policy.FailureBackstop)
+		slots.Algorithm = policy.Concurrency
+		part, wide, narrow := hit("part", 9, policy.Split), hit("wide", 9, policy.Exact), hit("narrow", 1, policy.Exact)
+		hits := []Hit{wide, part, narrow, {Rule: planned(t, slots), Key: "slots", Cost: 1}}
+		left := func() (all []int64) {
+			for _, h := range hits {
+				all = append(all, do(t, e, Call{Op: Peek, Hits: []Hit{h}}).Results[0].Remaining)
+			}
+			return all
+		}
+		c := do(t, e, Call{Op: Reserve, Hits: hits, Token: "a"})
+		diff(t, "granted", c.Granted, 1)
+		diff(t, "left", left(), []int64{8, 8, 0, 8})
+		before := store.calls.Load()
+		c = do(t, e, Call{Op: Reserve, Hits: hits, Token: "b"})
+		diff(t, "granted beyond the limit", c.Granted, 0)
+		diff(t, "allowed", []bool{c.Results[0].Allowed, c.Results[1].Allowed, c.Results[2].Allowed}, []bool{true, true, false})
+		diff(t, "calls of the store", store.calls.Load()-before, 1)
+		diff(t, "left", left(), []int64{8, 8, 0, 8})
+
+		store.broken.Store(true)
+		do(t, e, Call{Op: Reserve, Hits: hits[:2], Token: "c"})
+		store.broken.Store(false)
+		diff(t, "left after a failure", left(), []int64{8, 8, 0, 8})
+		c = do(t, e, Call{Op: Reserve, Hits: []Hit{wide, part, hit("none", 0, policy.Split)}, Token: "d"})
+		diff(t, "granted by a part of 0", c.Granted, 0)
+		diff(t, "left after that", left(), []int64{8, 8, 0, 8})
+
+		for i := range hits {
+			hits[i].Cost = 3
+		}
+		do(t, e, Call{Op: Settle, Hits: hits, Token: "a"})
+		diff(t, "left after settling", left(), []int64{6, 6, 0, 8})
+	})
+}
