@@ -131,8 +131,11 @@ func (h *Hit) units(n int64) int64 { return min(product(h.Cost, n), policy.MaxIn
 // negative n is what was given back again, and so are slots that came free. A key
 // of Concurrency lasts a window from when it was noted last: with n = 0 its slots
 // are renewed.
-func (b *backstop) note(h *Hit, n int64) {
-	now := b.now().UnixMicro()
+func (b *backstop) note(h *Hit, n int64) { b.noteAt(h, n, b.now().UnixMicro()) }
+
+// noteAt is note for who knows the time already, in µs since 1970: to read the
+// clock is most of what it costs.
+func (b *backstop) noteAt(h *Hit, n, now int64) {
 	switch {
 	case h.Cost == 0:
 	case !h.Rule.holdsSlots() && n < 0:
