@@ -28,7 +28,9 @@ type Engine struct {
 	splits   *splits
 	backstop *backstop
 	holds    *holds
-	began    time.Time
+	// began is when the engine's clock began, and wall that time in µs since 1970.
+	began time.Time
+	wall  int64
 }
 
 // EngineOptions are what an Engine counts on besides its store.
@@ -47,6 +49,7 @@ func NewEngine(store Store, o EngineOptions) *Engine {
 	}
 	backstop := newBackstop(store, o.Pods, o.Events, time.Now)
 	shared := &warmed{store: store, backstop: backstop}
+	began := time.Now()
 	return &Engine{
 		shared:   shared,
 		refusals: newRefusals(),
@@ -55,7 +58,8 @@ func NewEngine(store Store, o EngineOptions) *Engine {
 		splits:   newSplits(o.Pods, time.Now),
 		backstop: backstop,
 		holds:    newHolds(),
-		began:    time.Now(),
+		began:    began,
+		wall:     began.UnixMicro(),
 	}
 }
 
@@ -125,11 +129,11 @@ func (e *Engine) decide(ctx context.Context, c *Call, slots bool) error {
 	t := takes.Get().(*taking)
 	defer t.release()
 	t.begin(e, c)
-	now := e.now()
-	if t.remembered(now) {
+	t.now = e.now()
+	t.deadline = t.now + int64(c.timeout())
+	if t.remembered() {
 		return nil
 	}
-	t.deadline = now + int64(c.timeout())
 	err := t.local(ctx, false)
 	if err == nil && c.Granted > 0 {
 		err = t.shared(ctx)
@@ -159,9 +163,9 @@ type taking struct {
 	// store, and by says by whom; they are given back what the call is not granted.
 	got []int64
 	by  []giver
-	// deadline is the time on the engine's clock at which the call's timeout ends.
-	// One timeout is for all that a decision waits for.
-	deadline int64
+	// now is the time on the engine's clock, as it was read last, and deadline that
+	// at which the call's timeout ends: one is for all that a decision waits for.
+	now, deadline int64
 	// rest is the hits that the store decides, and places are theirs in the call.
 	rest   Call
 	places []int
@@ -192,17 +196,17 @@ func (t *taking) release() {
 
 // left is what is left of the call's timeout. A step that finds none fails soon.
 func (t *taking) left() time.Duration {
-	return max(time.Millisecond, time.Duration(t.deadline-t.engine.now()))
+	return max(time.Millisecond, time.Duration(t.deadline-t.now))
 }
 
 // remembered answers a call that is known to be refused.
-func (t *taking) remembered(now int64) bool {
+func (t *taking) remembered() bool {
 	for i := range t.call.Hits {
 		h := &t.call.Hits[i]
 		if h.Shadow || t.engine.of(h.Rule) != nil {
 			continue
 		}
-		if r, refused := t.engine.refusals.lookup(h, now); refused {
+		if r, refused := t.engine.refusals.lookup(h, t.now); refused {
 			t.call.Results[i], t.call.Granted = r, 0
 			return true
 		}
@@ -224,6 +228,7 @@ func (t *taking) local(ctx context.Context, shadows bool) error {
 			by = splitSlots{t.engine.splits, c.Token}
 		}
 		granted, r, err := by.take(ctx, h, c.Granted, t.left())
+		t.now = t.engine.now()
 		t.by[i] = by
 		if err != nil {
 			t.by[i] = t.engine.backstop
@@ -252,10 +257,12 @@ func (t *taking) shared(ctx context.Context) error {
 		return nil
 	}
 	t.rest.Op, t.rest.Count, t.rest.Token, t.rest.Timeout = Take, c.Granted, c.Token, t.left()
-	sent := t.engine.now()
-	if err := t.engine.shared.Do(ctx, &t.rest); err != nil {
+	sent := t.now
+	err := t.engine.shared.store.Do(ctx, &t.rest)
+	if err != nil {
 		return t.withoutStore(err)
 	}
+	t.engine.shared.noteAt(&t.rest, t.engine.wall+sent/1000)
 	c.Granted = t.rest.Granted
 	for i, at := range t.places {
 		c.Results[at] = t.rest.Results[i]
@@ -494,9 +501,14 @@ type warmed struct {
 // Do implements Store.
 func (w *warmed) Do(ctx context.Context, c *Call) error {
 	err := w.store.Do(ctx, c)
-	if err != nil || c.Granted == 0 {
-		return err
+	if err == nil {
+		w.noteAt(c, w.backstop.now().UnixMicro())
 	}
+	return err
+}
+
+// noteAt notes what a call was granted at about a time, in µs since 1970.
+func (w *warmed) noteAt(c *Call, now int64) {
 	n := c.Granted
 	switch c.Op {
 	case Take, Reserve, Charge:
@@ -505,12 +517,14 @@ func (w *warmed) Do(ctx context.Context, c *Call) error {
 	case Renew:
 		n = 0
 	default:
-		return nil
+		return
+	}
+	if c.Granted == 0 {
+		return
 	}
 	for i := range c.Hits {
 		if h := &c.Hits[i]; h.Rule.failure == policy.FailureBackstop && !h.Shadow {
-			w.backstop.note(h, n)
+			w.backstop.noteAt(h, n, now)
 		}
 	}
-	return nil
 }
