@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -14,8 +13,6 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/policy"
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
-
-var errDown = errors.New("the store is down")
 
 // faultyStore is a store with faults that a test can change.
 type faultyStore struct {

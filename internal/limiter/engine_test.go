@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,29 +12,12 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
-// far is a shared count that can fail, and counts what it is asked.
-type far struct {
-	Store
-	calls  atomic.Int64
-	broken atomic.Bool
-}
-
-var errFar = errors.New("far away")
-
-func (f *far) Do(ctx context.Context, c *Call) error {
-	f.calls.Add(1)
-	if f.broken.Load() {
-		return errFar
-	}
-	return f.Store.Do(ctx, c)
-}
-
 // engineOver returns an engine and its store, within a bubble of synthetic time.
-func engineOver(t *testing.T, pods int) (*Engine, *far) {
-	f := &far{Store: NewMemory(time.Now)}
-	e := NewEngine(f, EngineOptions{Pods: func(*Rule) (live, place int) { return pods, 0 }})
+func engineOver(t *testing.T, pods int) (*Engine, *countingStore) {
+	s := &countingStore{Store: NewMemory(time.Now)}
+	e := NewEngine(s, EngineOptions{Pods: func(*Rule) (live, place int) { return pods, 0 }})
 	t.Cleanup(func() { e.Close(context.Background()) })
-	return e, f
+	return e, s
 }
 
 // planned is the rule of a policy's limit.
@@ -100,12 +82,12 @@ func TestEngineFollowsTheFailurePolicy(t *testing.T) {
 			t.Run(fmt.Sprint(failure, mode), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					e, store := engineOver(t, 2)
-					store.broken.Store(true)
+					store.down.Store(true)
 					hit := Hit{Rule: planned(t, perMinute(8, mode, failure)), Key: "k", Cost: 1}
 					diff(t, "admitted", admitted(t, e, 10, hit), want.admitted)
 					c := do(t, e, Call{Hits: []Hit{hit}})
 					diff(t, "the last", c.Results[0], want.last)
-					if !errors.Is(c.Failure, errFar) {
+					if !errors.Is(c.Failure, errDown) {
 						t.Errorf("the failure is %v", c.Failure)
 					}
 					hit.Cost = 9
@@ -124,14 +106,14 @@ func TestBackstopIsWarmWhenTheStoreFlaps(t *testing.T) {
 		hit := Hit{Rule: planned(t, perMinute(10, policy.Exact, policy.FailureBackstop)), Key: "k", Cost: 1}
 		passed := 0
 		for i := range 20 {
-			store.broken.Store(i%2 == 1)
+			store.down.Store(i%2 == 1)
 			passed += admitted(t, e, 3, hit)
 		}
 		if passed > 10+5 {
 			t.Fatalf("%d passed, with a limit of 10 and an allowance of 5", passed)
 		}
 		// What the backstop admitted is charged when the store is back.
-		store.broken.Store(false)
+		store.down.Store(false)
 		time.Sleep(10 * time.Second)
 		diff(t, "remaining", peek(t, e, hit)[0].Remaining, int64(max(0, 10-passed)))
 	})
@@ -277,7 +259,7 @@ type hanging struct{}
 
 func (hanging) Do(_ context.Context, c *Call) error {
 	time.Sleep(c.timeout())
-	return errFar
+	return errDown
 }
 
 // The end of a request with slots leaves nothing behind.
@@ -320,9 +302,9 @@ func TestEngineReservesAllOrNothing(t *testing.T) {
 		diff(t, "calls of the store", store.calls.Load()-before, 1)
 		diff(t, "left", left(), []int64{8, 8, 0, 8})
 
-		store.broken.Store(true)
+		store.down.Store(true)
 		do(t, e, Call{Op: Reserve, Hits: hits[:2], Token: "c"})
-		store.broken.Store(false)
+		store.down.Store(false)
 		diff(t, "left after a failure", left(), []int64{8, 8, 0, 8})
 		c = do(t, e, Call{Op: Reserve, Hits: []Hit{wide, part, hit("none", 0, policy.Split)}, Token: "d"})
 		diff(t, "granted by a part of 0", c.Granted, 0)

@@ -25,25 +25,6 @@ func leasedRule(l Limit, maxIdlePercent int32) *Rule {
 	return r
 }
 
-// countingStore counts the calls to a store, and can be made to fail or to wait.
-type countingStore struct {
-	Store
-	calls  atomic.Int64
-	err    atomic.Pointer[error]
-	before func(c *Call)
-}
-
-func (s *countingStore) Do(ctx context.Context, c *Call) error {
-	s.calls.Add(1)
-	if s.before != nil {
-		s.before(c)
-	}
-	if err := s.err.Load(); err != nil {
-		return *err
-	}
-	return s.Store.Do(ctx, c)
-}
-
 // leasesOf returns leases that are closed with the test, or the bubble.
 func leasesOf(t testing.TB, s Store, n int) *leases {
 	l := newLeases(s, pods(n), nil)
@@ -440,8 +421,7 @@ func TestLeasedSpendsWhatIsAtHandWhileTheStoreFails(t *testing.T) {
 		spent := leaseSome(t, l, m, h)
 		atHand := 10_000 - left(t, m, h) - spent
 
-		down := errors.New("down")
-		s.err.Store(&down)
+		s.down.Store(true)
 		calls := s.calls.Load()
 		for range atHand {
 			grant(t, l, h, 1)
@@ -449,10 +429,10 @@ func TestLeasedSpendsWhatIsAtHandWhileTheStoreFails(t *testing.T) {
 		}
 		// Once ahead of need, and not again and again.
 		diff(t, "calls", s.calls.Load()-calls, 1)
-		if n, _, err := l.take(t.Context(), &h, 1, time.Second); n != 0 || !errors.Is(err, down) {
+		if n, _, err := l.take(t.Context(), &h, 1, time.Second); n != 0 || !errors.Is(err, errDown) {
 			t.Fatalf("with nothing at hand: %d granted, %v", n, err)
 		}
-		s.err.Store(nil)
+		s.down.Store(false)
 		if n, _ := grant(t, l, h, 1); n != 1 {
 			t.Fatal("refused when the store was back")
 		}

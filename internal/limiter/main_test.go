@@ -2,7 +2,9 @@ package limiter
 
 import (
 	"context"
+	"errors"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -116,6 +118,27 @@ func do(t fataler, s Store, c Call) Call {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// countingStore counts the calls to a store, and can be made to fail or to wait.
+type countingStore struct {
+	Store
+	calls  atomic.Int64
+	down   atomic.Bool
+	before func(c *Call)
+}
+
+var errDown = errors.New("the store is down")
+
+func (s *countingStore) Do(ctx context.Context, c *Call) error {
+	s.calls.Add(1)
+	if s.before != nil {
+		s.before(c)
+	}
+	if s.down.Load() {
+		return errDown
+	}
+	return s.Store.Do(ctx, c)
 }
 
 func diff[T any](t testing.TB, what string, got, want T) {

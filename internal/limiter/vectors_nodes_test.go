@@ -45,7 +45,7 @@ func runGreedyNodes(t *testing.T, v vector) {
 	} {
 		t.Run(string(d.Mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &far{Store: NewMemory(time.Now)}
+				s := &countingStore{Store: NewMemory(time.Now)}
 				r := rule(limitOf(policy.FixedWindow, v.Params.get("limit"), time.Hour))
 				r.distribution = d
 				var units int64
@@ -56,7 +56,7 @@ func runGreedyNodes(t *testing.T, v vector) {
 						continue
 					}
 					if nodes[step.Node] == nil {
-						nodes[step.Node] = NewEngine(f, EngineOptions{Pods: pods(int(v.Params.get("nodes")))})
+						nodes[step.Node] = NewEngine(s, EngineOptions{Pods: pods(int(v.Params.get("nodes")))})
 						t.Cleanup(func() { nodes[step.Node].Close(context.Background()) })
 					}
 					c := do(t, nodes[step.Node], Call{Hits: []Hit{{Rule: r, Key: "k", Cost: step.Cost}}})
