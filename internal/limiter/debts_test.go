@@ -58,7 +58,7 @@ func indebted(t *testing.T, test func(t *testing.T, b *backstop, s *faultyStore,
 		var unreported atomic.Int64
 		s := &faultyStore{Store: NewMemory(time.Now)}
 		events := Events{Unreported: func(units int64) { unreported.Add(units) }}
-		b := newBackstop(s, func(*Rule) (int, int) { return 1, 0 }, events, time.Now)
+		b := newBackstop(s, pods(1), events, time.Now)
 		defer b.close(t.Context())
 		test(t, b, s, &unreported)
 	})
@@ -252,7 +252,7 @@ func TestAFlappingServerHandsOutOneAllowance(t *testing.T) {
 	const limit, allowance = 100, 20
 	server := testredis.Start(t)
 	s, told := circuits(t, impatient(t, server.Addr))
-	b := newBackstop(s, func(*Rule) (int, int) { return 1, 0 }, Events{}, time.Now)
+	b := newBackstop(s, pods(1), Events{}, time.Now)
 	defer b.close(t.Context())
 	h := Hit{Rule: standby(limitOf(policy.FixedWindow, limit, 720*time.Hour), allowance), Key: "k", Cost: 1}
 	var admitted, degraded int64

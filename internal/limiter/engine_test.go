@@ -13,9 +13,9 @@ import (
 )
 
 // engineOver returns an engine and its store, within a bubble of synthetic time.
-func engineOver(t *testing.T, pods int) (*Engine, *countingStore) {
+func engineOver(t *testing.T, n int) (*Engine, *countingStore) {
 	s := &countingStore{Store: NewMemory(time.Now)}
-	e := NewEngine(s, EngineOptions{Pods: func(*Rule) (live, place int) { return pods, 0 }})
+	e := NewEngine(s, EngineOptions{Pods: pods(n)})
 	t.Cleanup(func() { e.Close(context.Background()) })
 	return e, s
 }

@@ -295,7 +295,7 @@ func TestANewPodAsksFirst(t *testing.T) {
 func TestViewsSpareTheStore(t *testing.T) {
 	inPods(t, 2, func(t *testing.T, store *farStore, pods []*syncs) {
 		hit := Hit{Rule: overshooting(limitOf(policy.SlidingWindow, 100_000, time.Minute), 10), Key: "k", Cost: 1}
-		for range 100 { // of 10 ms, 1000 requests each: ten times the limit
+		for range 100 { // of 10 ms, 1000 requests each: all of a minute in a second
 			for _, p := range pods {
 				spend(t, p, hit, 500)
 			}
