@@ -105,21 +105,7 @@ func counters(t *testing.T, cluster *testredis.Cluster) []string {
 }
 
 func TestAClusterLosesAMaster(t *testing.T) {
-	long(t)
-	noLeaks(t)
-	cluster := testredis.StartReplicatedCluster(t, 3)
-	s := newScene(t, open(t, clusterURL(cluster), patience))
-	s.load()
-	master := cluster.Owner(t, counters(t, cluster)[0])
-
-	lost := span{from: s.now()}
-	master.Kill()
-	s.degrades()
-	cluster.AwaitFailover(t, master)
-	lost.to = s.now()
-	for _, key := range keys {
-		s.recoversFor(key, lost.to)
-	}
+	s, _, lost := loseMaster(t, (*testredis.Server).Kill)
 	s.decisions(50 * callers)
 	s.check(lost)
 }
@@ -127,25 +113,33 @@ func TestAClusterLosesAMaster(t *testing.T) {
 // A master that hangs is not noticed by an error to connect: only a look at the
 // cluster tells that it has a successor.
 func TestAClustersMasterHangs(t *testing.T) {
+	s, master, lost := loseMaster(t, (*testredis.Server).Pause)
+	s.decisions(50 * callers)
+	master.Resume()
+	s.decisions(50 * callers)
+	s.check(lost)
+}
+
+// loseMaster has a master of a cluster fail under load, and waits until all keys
+// are decided by the store again.
+func loseMaster(t *testing.T, fail func(*testredis.Server)) (s *scene, master *testredis.Server, lost span) {
+	t.Helper()
 	long(t)
 	noLeaks(t)
 	cluster := testredis.StartReplicatedCluster(t, 3)
-	s := newScene(t, open(t, clusterURL(cluster), patience))
+	s = newScene(t, open(t, clusterURL(cluster), patience))
 	s.load()
-	master := cluster.Owner(t, counters(t, cluster)[0])
+	master = cluster.Owner(t, counters(t, cluster)[0])
 
-	lost := span{from: s.now()}
-	master.Pause()
+	lost.from = s.now()
+	fail(master)
 	s.degrades()
 	cluster.AwaitFailover(t, master)
 	lost.to = s.now()
 	for _, key := range keys {
 		s.recoversFor(key, lost.to)
 	}
-	s.decisions(50 * callers)
-	master.Resume()
-	s.decisions(50 * callers)
-	s.check(lost)
+	return s, master, lost
 }
 
 // The replica that is promoted has a clock that is five seconds off, either way.
