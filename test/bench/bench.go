@@ -6,21 +6,14 @@ import (
 	"io"
 	"runtime"
 	"slices"
-	"time"
 )
 
 // bench measures cases one after the other.
 type bench struct {
-	server   *server
-	progress io.Writer
-	results  results
-
-	contestants []string // only these; empty: all
-	repeat      int
-	duration    time.Duration // of one sample of a load
-	counters    int           // of the bytes case
-	retakes     int           // of one sample at the most
-
+	options
+	server     *server
+	progress   io.Writer
+	results    results
 	histograms histograms
 }
 

@@ -41,13 +41,13 @@ func main() {
 // options are the flags.
 type options struct {
 	cases       []string // prefixes of names; empty: all
-	contestants []string
-	callers     []int
+	contestants []string // only these; empty: all
+	callers     []int    // of the exact cases
 	repeat      int
-	duration    time.Duration
-	windows     int
-	counters    int
-	retakes     int
+	duration    time.Duration // of one sample of a load
+	windows     int           // seconds of each case with several processes
+	counters    int           // of the bytes case
+	retakes     int           // of one sample at the most
 	json        bool
 	check       bool
 }
@@ -154,11 +154,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer s.stop()
-	b := &bench{
-		server: s, progress: stderr, results: results{}, contestants: o.contestants,
-		repeat: o.repeat, duration: o.duration, counters: o.counters, retakes: o.retakes,
-		histograms: make(histograms, 64),
-	}
+	b := &bench{options: o, server: s, progress: stderr, results: results{}, histograms: make(histograms, 64)}
 	if err := b.measure(ctx, p); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/policy"
 )
 
-// The names of the peers that targets speak of.
+// The names of the peers, and of the floor.
 const (
 	redisRate     = "redis_rate"
 	throttledName = "throttled"
