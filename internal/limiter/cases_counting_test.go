@@ -243,6 +243,25 @@ func TestClockFarBehindStartsAnew(t *testing.T) {
 	})
 }
 
+// So do slots whose holders crashed. One that is renewed counts again.
+func TestSlotsOfAClockFarAheadCountWhenTheyAreRenewed(t *testing.T) {
+	onBothStores(t, func(t *testing.T, s Store, c *clock) {
+		l := limitOf(policy.Concurrency, 2, time.Second)
+		hits := []Hit{{Rule: rule(l), Key: keyOf(t, l), Cost: 1}}
+		left := func() int64 { return do(t, s, Call{Op: Peek, Hits: hits}).Results[0].Remaining }
+		c.set(24 * time.Hour)
+		for _, token := range []string{"crashed", "alive"} {
+			do(t, s, Call{Hits: hits, Token: token})
+		}
+		c.set(24*time.Hour - time.Minute)
+		diff(t, "left a minute back", left(), 0)
+		c.set(0)
+		diff(t, "left a day back", left(), 2)
+		diff(t, "renewed", do(t, s, Call{Op: Renew, Hits: hits, Token: "alive"}).Granted, 1)
+		diff(t, "left after the renewal", left(), 1)
+	})
+}
+
 // Changed numbers keep what is used; a changed window or algorithm starts anew,
 // since it has another key.
 func TestChangedLimitKeepsWhatIsUsed(t *testing.T) {

@@ -22,12 +22,16 @@ func (n concurrency) together() int64 { return 1 }
 func (n concurrency) load(c *counter, now int64) state {
 	var used int64
 	for _, ends := range c.slots {
-		if ends > now {
+		if ends > now && ends <= n.latest(now) {
 			used++
 		}
 	}
 	return state{now: now, at: now, used: used}
 }
+
+// latest is when a slot ends at the latest. One that ends later was taken before
+// the clock went back, and counts again when it has been renewed.
+func (n concurrency) latest(now int64) int64 { return now + n.window + max(n.window, minute) }
 
 func slotName(token string, i int64) string { return token + ":" + strconv.FormatInt(i, 10) }
 

@@ -166,7 +166,10 @@ local function make_rare()
     if size == 0 then return end
     h.flag = type(size) == 'number' and SOUND or rare.what(key, 'ZCARD', size)
     if h.flag == SOUND then
-      h.used = call('ZCOUNT', key, '(' .. string.format('%.0f', now), '+inf')
+      -- A slot that ends later was taken before the clock went back, and counts
+      -- again when it has been renewed.
+      local latest = now + r.window + math.max(r.window, 60000000)
+      h.used = call('ZCOUNT', key, '(' .. string.format('%.0f', now), string.format('%.0f', latest))
     end
   end
 
