@@ -188,7 +188,7 @@ func TestManyKeysNeedNoMoreRoomWithTime(t *testing.T) {
 			return map[string]int{
 				"counters of the store": len(store.Store.(*Memory).counters),
 				"counters of splits":    countersOf(e.splits.counters),
-				"leases":                sizeOf(&e.leases.byKey),
+				"leases":                e.leases.byKey.size(),
 				"views":                 int(e.syncs.views.Load()),
 			}
 		}
@@ -220,7 +220,7 @@ func TestLeasesAreBounded(t *testing.T) {
 			diff(t, "granted to a new key", spend(t, l, h, 4), 2)
 		}
 		diff(t, "granted", spend(t, l, known, 50), 50)
-		diff(t, "leases", sizeOf(&l.byKey), 1)
+		diff(t, "leases", l.byKey.size(), 1)
 		l.inUse.Store(1)
 		pause(time.Minute)
 		diff(t, "leases", l.inUse.Load(), 0)

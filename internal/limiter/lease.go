@@ -18,7 +18,11 @@ type moment = time.Duration
 // hand and drought are read without the lock and replaced under it, and mean
 // nothing to other rules than theirs.
 type lease struct {
-	key     string
+	// key and hash are its own in the table, and next is the next lease there.
+	key  string
+	hash uint64
+	next atomic.Pointer[lease]
+
 	hand    atomic.Pointer[hand]
 	drought atomic.Pointer[drought]
 	// asking says that the shared count is being asked; who sets it, asks.

@@ -30,9 +30,8 @@ type leases struct {
 	store   Store
 	pods    Pods
 	elapsed func() moment
-	// byKey has the leases in use: string → *lease.
-	byKey sync.Map
-	inUse atomic.Int64
+	byKey   *leaseTable // the leases in use
+	inUse   atomic.Int64
 
 	// closed leases ask the shared count for every request.
 	closed atomic.Bool
@@ -50,7 +49,7 @@ const maxLeases = 1 << 16
 // newLeases returns leases on a store's counts. A nil now is this process's
 // monotonic clock, which is the fastest to read.
 func newLeases(store Store, pods Pods, now func() time.Time) *leases {
-	l := &leases{store: store, pods: pods, done: make(chan struct{})}
+	l := &leases{byKey: newLeaseTable(), store: store, pods: pods, done: make(chan struct{})}
 	if now == nil {
 		began := time.Now()
 		l.elapsed = func() moment { return time.Since(began) }
@@ -63,14 +62,13 @@ func newLeases(store Store, pods Pods, now func() time.Time) *leases {
 
 // take implements local.
 func (l *leases) take(ctx context.Context, h *Hit, n int64, timeout time.Duration) (int64, Result, error) {
-	found, ok := l.byKey.Load(h.Key)
-	if !ok && l.inUse.Load() >= maxLeases {
+	e := l.byKey.load(h.Key)
+	switch {
+	case e == nil && l.inUse.Load() >= maxLeases:
 		return l.ask(ctx, h, h.Cost, n, timeout)
-	}
-	if !ok || h.Cost == 0 {
+	case e == nil || h.Cost == 0:
 		return l.takeSlowly(ctx, h, n, timeout)
 	}
-	e := found.(*lease)
 	r, v := e.decide(h, product(h.Cost, n), l.elapsed())
 	switch v {
 	case verdictOpen:
@@ -124,11 +122,10 @@ func (l *leases) takeSlowly(ctx context.Context, h *Hit, n int64, timeout time.D
 // rule.
 func (l *leases) locked(h *Hit, now moment) *lease {
 	for {
-		found, ok := l.byKey.Load(h.Key)
-		if !ok {
-			found, ok = l.byKey.LoadOrStore(h.Key, newLease(h.Key, now))
+		e, added := l.byKey.load(h.Key), false
+		if e == nil {
+			e, added = l.byKey.add(newLease(h.Key, now))
 		}
-		e := found.(*lease)
 		e.mu.Lock()
 		if e.dropped {
 			e.mu.Unlock()
@@ -136,7 +133,7 @@ func (l *leases) locked(h *Hit, now moment) *lease {
 		}
 		// What is at hand of an older rule is given back with the next answer.
 		e.rule, e.used = h.Rule, now
-		if !ok {
+		if added {
 			l.inUse.Add(1)
 			l.beginTidying()
 		}
@@ -231,8 +228,8 @@ func (l *leases) takeExactly(ctx context.Context, h *Hit, n int64, timeout time.
 		return granted, r, err
 	}
 	atHand := int64(0)
-	if found, ok := l.byKey.Load(h.Key); ok {
-		atHand = found.(*lease).hand.Load().left.Load()
+	if e := l.byKey.load(h.Key); e != nil {
+		atHand = e.hand.Load().left.Load()
 	}
 	if granted == 0 && n == 1 && atHand > 0 && h.Cost <= r.Remaining+atHand {
 		return l.takeWithHand(ctx, h, timeout)
@@ -286,8 +283,7 @@ func (l *leases) giveBack(h *Hit, n int64) {
 		return
 	}
 	units := product(h.Cost, n)
-	if found, ok := l.byKey.Load(h.Key); ok {
-		e := found.(*lease)
+	if e := l.byKey.load(h.Key); e != nil {
 		if to := e.hand.Load(); to.valid(h.Rule, l.elapsed()) {
 			l.restore(e, h.Rule, units, to)
 			return
@@ -366,13 +362,13 @@ type unspent struct {
 // given back.
 func (l *leases) tidy() (back []unspent) {
 	now := l.elapsed()
-	for key, found := range l.byKey.Range {
-		e := found.(*lease)
+	for e := range l.byKey.all() {
 		rule, units, useless := e.tidy(now)
 		if units > 0 {
 			back = append(back, unspent{rule, e.key, units})
 		}
-		if useless && l.byKey.CompareAndDelete(key, e) {
+		if useless {
+			l.byKey.remove(e)
 			l.inUse.Add(-1)
 		}
 	}
@@ -418,8 +414,7 @@ func (l *leases) close(ctx context.Context) {
 
 func (l *leases) emptyAll() (back []unspent) {
 	now := l.elapsed()
-	for _, found := range l.byKey.Range {
-		e := found.(*lease)
+	for e := range l.byKey.all() {
 		e.mu.Lock()
 		rule := e.rule
 		units := e.empty(now)

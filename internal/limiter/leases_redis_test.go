@@ -131,8 +131,8 @@ func TestLeasedOutlivesRedisByWhatIsAtHand(t *testing.T) {
 	l := limitOf(policy.FixedWindow, 1000, 720*time.Hour)
 	h := Hit{Rule: leasedRule(l, 10), Key: keyOf(t, l), Cost: 1}
 	grant(t, pod, h, 1)
-	found, _ := pod.byKey.Load(h.Key)
-	for found.(*lease).hand.Load().left.Load() < 5 {
+	found := pod.byKey.load(h.Key)
+	for found.hand.Load().left.Load() < 5 {
 		grant(t, pod, h, 1)
 	}
 	server.Kill()

@@ -242,7 +242,7 @@ func TestLeasedIsNotOverAfterACrash(t *testing.T) {
 					admitted += n
 					synctest.Wait()
 				}
-				crashed.byKey.Clear()
+				crashed.byKey.clear()
 				survivor := leasesOf(t, m, 2)
 				for range 1000 {
 					n, _ := grant(t, survivor, h, 1)
@@ -628,10 +628,7 @@ func TestLeasedForgetsKeysThatAreIdle(t *testing.T) {
 			grant(t, l, Hit{Rule: r, Key: fmt.Sprint(i), Cost: 1}, 1)
 			time.Sleep(time.Millisecond)
 		}
-		n := 0
-		for range l.byKey.Range {
-			n++
-		}
+		n := l.byKey.size()
 		// Those of a lifetime and of the time between two looks.
 		if n < 4900 || n > 5300 {
 			t.Fatalf("%d keys are known", n)
@@ -841,7 +838,7 @@ func (tr *traffic) run(t *testing.T) (admitted []admission, idle int64) {
 		time.Sleep(step.pause)
 		idle = max(idle, idleIn(all))
 		if step.crash {
-			all[step.pod].byKey.Clear()
+			all[step.pod].byKey.clear()
 		}
 	}
 	return admitted, idle
@@ -849,8 +846,8 @@ func (tr *traffic) run(t *testing.T) (admitted []admission, idle int64) {
 
 func idleIn(all []*leases) (idle int64) {
 	for _, l := range all {
-		for _, e := range l.byKey.Range {
-			idle += e.(*lease).hand.Load().left.Load()
+		for e := range l.byKey.all() {
+			idle += e.hand.Load().left.Load()
 		}
 	}
 	return idle

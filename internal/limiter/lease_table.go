@@ -1,0 +1,75 @@
+package limiter
+
+import (
+	"hash/maphash"
+	"iter"
+	"sync"
+	"sync/atomic"
+)
+
+// leaseTable finds leases by key. Who reads takes no lock; and where there are many
+// keys, what a look costs is cache misses: one for the place in the table, and one
+// for the lease. It is safe for concurrent use.
+type leaseTable struct {
+	seed maphash.Seed
+	// places are heads of chains, most of which have one lease or none.
+	places []atomic.Pointer[lease]
+	mu     sync.Mutex // for changes
+}
+
+// leasePlaces is as many as there are leases at the most.
+const leasePlaces = maxLeases
+
+func newLeaseTable() *leaseTable {
+	return &leaseTable{seed: maphash.MakeSeed(), places: make([]atomic.Pointer[lease], leasePlaces)}
+}
+
+// load returns the lease of a key, or nil.
+func (t *leaseTable) load(key string) *lease {
+	hash := maphash.String(t.seed, key)
+	for e := t.places[hash%leasePlaces].Load(); e != nil; e = e.next.Load() {
+		if e.hash == hash && e.key == key {
+			return e
+		}
+	}
+	return nil
+}
+
+// add puts a lease in, unless its key has one, and returns that which the key has.
+func (t *leaseTable) add(e *lease) (has *lease, added bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if has := t.load(e.key); has != nil {
+		return has, false
+	}
+	e.hash = maphash.String(t.seed, e.key)
+	place := &t.places[e.hash%leasePlaces]
+	e.next.Store(place.Load())
+	place.Store(e)
+	return e, true
+}
+
+// remove takes a lease out. Who has just found it can still go on to the next.
+func (t *leaseTable) remove(e *lease) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for at := &t.places[e.hash%leasePlaces]; at.Load() != nil; at = &at.Load().next {
+		if at.Load() == e {
+			at.Store(e.next.Load())
+			return
+		}
+	}
+}
+
+// all are the leases, those that come or go meanwhile or not.
+func (t *leaseTable) all() iter.Seq[*lease] {
+	return func(yield func(*lease) bool) {
+		for i := range t.places {
+			for e := t.places[i].Load(); e != nil; e = e.next.Load() {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
