@@ -43,6 +43,12 @@ func New(period Period, zone string) (*Window, error) {
 	return &Window{period: period, location: location}, nil
 }
 
+// KnowsZone says whether New takes a zone.
+func KnowsZone(zone string) bool {
+	_, err := load(zone)
+	return err == nil
+}
+
 func load(zone string) (*time.Location, error) {
 	switch zone {
 	case "Local", "localtime": // other ones on other machines

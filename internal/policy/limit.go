@@ -58,8 +58,8 @@ const (
 // Calendar makes windows of the calendar's periods. Only a FixedWindow has one.
 type Calendar struct {
 	Period Period `json:"period"`
-	// TimeZone is an IANA name, such as Europe/Berlin. time.LoadLocation knows
-	// it.
+	// TimeZone is an IANA name, such as Europe/Berlin, that package calendar
+	// knows.
 	TimeZone string `json:"timeZone,omitempty"`
 }
 

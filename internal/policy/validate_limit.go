@@ -5,7 +5,8 @@ import (
 	"math/bits"
 	"regexp"
 	"time"
-	_ "time/tzdata" // a time zone that one pod knows, every pod knows: images have no zone files
+
+	"github.com/tallyman-dev/tallyman/internal/calendar"
 )
 
 // timeZoneForm keeps names that are none from the file system. The CRD's schema
@@ -82,14 +83,9 @@ func (c *Calendar) validate(errs *Errors, path string) {
 	}
 }
 
-// isTimeZone says whether every pod knows the zone. time.LoadLocation takes
-// Local, which differs between pods.
+// isTimeZone says whether every pod knows the zone.
 func isTimeZone(name string) bool {
-	if len(name) > MaxTimeZone || name == "Local" || !timeZoneForm.MatchString(name) {
-		return false
-	}
-	_, err := time.LoadLocation(name)
-	return err == nil
+	return len(name) <= MaxTimeZone && timeZoneForm.MatchString(name) && calendar.KnowsZone(name)
 }
 
 // checkRequests holds a number of requests, the limit's or an override's, to
