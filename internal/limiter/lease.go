@@ -18,10 +18,12 @@ type moment = time.Duration
 // hand and drought are read without the lock and replaced under it, and mean
 // nothing to other rules than theirs.
 type lease struct {
-	// key and hash are its own in the table, and next is the next lease there.
-	key  string
-	hash uint64
-	next atomic.Pointer[lease]
+	// The table's: key and hash, the next lease in the chain, and the place among
+	// the members.
+	key    string
+	hash   uint64
+	next   atomic.Pointer[lease]
+	member int
 
 	hand    atomic.Pointer[hand]
 	drought atomic.Pointer[drought]

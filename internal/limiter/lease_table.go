@@ -2,7 +2,7 @@ package limiter
 
 import (
 	"hash/maphash"
-	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -14,7 +14,9 @@ type leaseTable struct {
 	seed maphash.Seed
 	// places are heads of chains, most of which have one lease or none.
 	places []atomic.Pointer[lease]
-	mu     sync.Mutex // for changes
+	mu     sync.Mutex // for changes, and for members
+	// members are the leases in no order.
+	members []*lease
 }
 
 // leasePlaces is as many as there are leases at the most.
@@ -46,6 +48,8 @@ func (t *leaseTable) add(e *lease) (has *lease, added bool) {
 	place := &t.places[e.hash%leasePlaces]
 	e.next.Store(place.Load())
 	place.Store(e)
+	e.member = len(t.members)
+	t.members = append(t.members, e)
 	return e, true
 }
 
@@ -56,20 +60,24 @@ func (t *leaseTable) remove(e *lease) {
 	for at := &t.places[e.hash%leasePlaces]; at.Load() != nil; at = &at.Load().next {
 		if at.Load() == e {
 			at.Store(e.next.Load())
+			t.leave(e)
 			return
 		}
 	}
 }
 
-// all are the leases, those that come or go meanwhile or not.
-func (t *leaseTable) all() iter.Seq[*lease] {
-	return func(yield func(*lease) bool) {
-		for i := range t.places {
-			for e := t.places[i].Load(); e != nil; e = e.next.Load() {
-				if !yield(e) {
-					return
-				}
-			}
-		}
-	}
+// leave takes a lease from the members; the last one takes its place.
+func (t *leaseTable) leave(e *lease) {
+	last := len(t.members) - 1
+	t.members[e.member] = t.members[last]
+	t.members[e.member].member = e.member
+	t.members[last] = nil
+	t.members = t.members[:last]
+}
+
+// all are the leases that there are now.
+func (t *leaseTable) all() []*lease {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.members)
 }

@@ -362,7 +362,7 @@ type unspent struct {
 // given back.
 func (l *leases) tidy() (back []unspent) {
 	now := l.elapsed()
-	for e := range l.byKey.all() {
+	for _, e := range l.byKey.all() {
 		rule, units, useless := e.tidy(now)
 		if units > 0 {
 			back = append(back, unspent{rule, e.key, units})
@@ -414,7 +414,7 @@ func (l *leases) close(ctx context.Context) {
 
 func (l *leases) emptyAll() (back []unspent) {
 	now := l.elapsed()
-	for e := range l.byKey.all() {
+	for _, e := range l.byKey.all() {
 		e.mu.Lock()
 		rule := e.rule
 		units := e.empty(now)

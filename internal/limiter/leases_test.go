@@ -846,7 +846,7 @@ func (tr *traffic) run(t *testing.T) (admitted []admission, idle int64) {
 
 func idleIn(all []*leases) (idle int64) {
 	for _, l := range all {
-		for e := range l.byKey.all() {
+		for _, e := range l.byKey.all() {
 			idle += e.hand.Load().left.Load()
 		}
 	}
