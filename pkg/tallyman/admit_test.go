@@ -171,26 +171,35 @@ func TestRequestWithoutAKeyIsRefusedBeforeTheStoreIsAsked(t *testing.T) {
 
 func TestFailurePolicyDecidesWhenTheStoreFails(t *testing.T) {
 	const (
-		allow = `{name: open, requests: 1, window: 1s}`
-		deny  = `{name: closed, requests: 1, window: 1s, failurePolicy: Deny}`
+		backstop = `{name: own, requests: 1, window: 1h}` // the default
+		allow    = `{name: open, requests: 1, window: 1h, failurePolicy: Allow}`
+		deny     = `{name: closed, requests: 1, window: 1h, failurePolicy: Deny}`
 	)
+	type outcome struct {
+		Allowed bool
+		Reason  Reason
+	}
+	passes, fails := outcome{true, StoreUnavailable}, outcome{false, StoreUnavailable}
 	for name, tc := range map[string]struct {
 		limits string
-		want   bool
+		want   []outcome // of one request after the other
 	}{
-		"allow":          {allow, true},
-		"deny":           {deny, false},
-		"deny among all": {allow + ", " + deny, false},
+		"backstop":       {backstop, []outcome{passes, {false, LimitExceeded}}},
+		"allow":          {allow, []outcome{passes, passes}},
+		"deny":           {deny, []outcome{fails, fails}},
+		"deny among all": {allow + ", " + deny, []outcome{fails, fails}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, _ := scripted(t, doc("a", "{selector: {}, limits: ["+tc.limits+"]}"), unavailable)
-			d := l.Admit(t.Context(), get("/"))
-			if d.Allowed != tc.want || !d.Degraded || d.Reason != StoreUnavailable || d.RetryAfter != 0 {
-				t.Errorf("got %+v", d)
-			}
-			for _, limit := range d.Limits {
-				if limit.Counted {
-					t.Errorf("limit %s has figures that nobody knows", limit.Limit)
+			for i, want := range tc.want {
+				d := l.Admit(t.Context(), get("/"))
+				if (outcome{d.Allowed, d.Reason}) != want || !d.Degraded || (d.RetryAfter > 0) != (want.Reason == LimitExceeded) {
+					t.Errorf("request %d: got %+v, want %+v", i+1, d, want)
+				}
+				for _, limit := range d.Limits {
+					if limit.Counted {
+						t.Errorf("limit %s has figures that nobody knows", limit.Limit)
+					}
 				}
 			}
 		})
