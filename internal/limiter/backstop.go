@@ -205,11 +205,7 @@ func (b *backstop) allowance(r *Rule) int64 {
 		return min(r.backstop, requests)
 	}
 	live, _ := b.pods(r)
-	share, rest := requests/int64(max(1, live)), requests%int64(max(1, live))
-	if rest > 0 {
-		share++
-	}
-	return share
+	return divide(requests, max(1, live), 0) // rounded up
 }
 
 // peek is the answer to a request that costs nothing. It creates no key.

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
@@ -30,4 +31,21 @@ type Events struct {
 	// Unreported is told how many units a backstop admitted that could not be
 	// charged to the shared count.
 	Unreported func(units int64)
+}
+
+// singleCalls are calls of one hit.
+var singleCalls = sync.Pool{New: func() any { return &Call{Hits: make([]Hit, 1)} }}
+
+// single returns a call about one enforced hit, to be let go of with release.
+func single(op Op, h *Hit, n int64) *Call {
+	c := singleCalls.Get().(*Call)
+	c.Op, c.Count, c.Hits[0] = op, n, *h
+	c.Hits[0].Shadow = false
+	return c
+}
+
+func (c *Call) release() {
+	*c = Call{Hits: c.Hits, Results: c.Results[:0]}
+	c.Hits[0] = Hit{}
+	singleCalls.Put(c)
 }

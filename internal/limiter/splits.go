@@ -3,6 +3,8 @@ package limiter
 import (
 	"context"
 	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
 )
 
 // splits decide limits that the live pods share in equal parts: each counts its
@@ -78,4 +80,42 @@ func (s splitSlots) renew(h *Hit) { s.tell(Renew, h) }
 // tell fails only for what take refused as well.
 func (s splitSlots) tell(op Op, h *Hit) {
 	_ = s.splits.do(&Call{Op: op, Hits: []Hit{*h}, Token: s.token})
+}
+
+// part is a rule with the part of another one's limit that one pod has.
+type part struct {
+	live, place int
+	rule        *Rule
+}
+
+// partOf returns the rule with the part of the limit that the pod of a place,
+// from 0, has to itself among so many live ones. The parts of all places add up
+// to the limit, and so do those of a TokenBucket's burst; some are 0 when there
+// are more pods than units. The rule remembers the last part that was asked for.
+func (r *Rule) partOf(live, place int) (*Rule, error) {
+	if live <= 1 {
+		return r, nil
+	}
+	if p := r.part.Load(); p != nil && p.live == live && p.place == place {
+		return p.rule, nil
+	}
+	l := r.limit
+	l.Requests, l.Burst = divide(l.Requests, live, place), divide(l.Burst, live, place)
+	if l.Burst == 0 && l.Algorithm == policy.TokenBucket {
+		l.Requests, l.Burst = 0, 1 // a bucket without room refuses
+	}
+	rule, err := NewRule(l)
+	if err == nil {
+		r.part.Store(&part{live: live, place: place, rule: rule})
+	}
+	return rule, err
+}
+
+// divide is what a place gets of n; the first places share the remainder.
+func divide(n int64, live, place int) int64 {
+	each, rest := n/int64(live), n%int64(live)
+	if int64(place) < rest {
+		each++
+	}
+	return each
 }
