@@ -39,7 +39,7 @@ const (
 // callers where that is what varies.
 func loadCases(callers []int) []loadCase {
 	remote := []string{tallyman, redisRate, throttledName, ululeName, rueidisWindow, rueidisTuned, floorScript, floorIncr}
-	local := []string{tallymanLeased, xTimeRate}
+	local := []string{tallymanLeased, xTimeRate, xTimeByKey}
 
 	var cases []loadCase
 	add := func(c loadCase) {
@@ -69,9 +69,11 @@ func loadCases(callers []int) []loadCase {
 	}
 	add(loadCase{name: "algorithms/10k/64", contestants: []string{tallyman, tallymanFixedWindow, tallymanSlidingWindow, tallymanSlidingLog},
 		baseline: tallyman, callers: 64, every: 8, keys: manyKeys})
-	for n := range 3 {
-		add(loadCase{name: fmt.Sprintf("limits/%d/64", n+1), contestants: []string{tallyman},
-			callers: 64, every: 8, keys: manyKeys, limits: n + 1})
+	for _, callers := range []int{1, 64} {
+		for n := range 3 {
+			add(loadCase{name: fmt.Sprintf("limits/%d/%d", n+1, callers), contestants: []string{tallyman},
+				callers: callers, every: min(callers, 8), keys: manyKeys, limits: n + 1})
+		}
 	}
 	add(loadCase{name: "denied/hot/64", contestants: slices.Concat(remote[:6], local[:1]), baseline: redisRate,
 		callers: 64, every: 16, limit: refusing})

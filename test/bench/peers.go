@@ -25,6 +25,7 @@ const (
 	rueidisWindow = "rueidis-window"
 	rueidisTuned  = "rueidis-window-20µs"
 	xTimeRate     = "x/time/rate"
+	xTimeByKey    = "x/time/rate by key"
 	floorScript   = "EVALSHA return 1"
 	floorIncr     = "INCR"
 )
@@ -40,6 +41,7 @@ var peers = []contestant{
 	{rueidisWindow, policy.FixedWindow, script, openRueidis(rueidis.ClientOption{})},
 	{rueidisTuned, policy.FixedWindow, script, openRueidis(rueidis.ClientOption{MaxFlushDelay: 20 * time.Microsecond})},
 	{xTimeRate, policy.TokenBucket, nil, openXTimeRate},
+	{xTimeByKey, policy.TokenBucket, nil, openXTimeByKey},
 }
 
 // floor is what a decision through go-redis costs at the least, when it is alone
@@ -149,6 +151,18 @@ func openXTimeRate(t task) (*instance, error) {
 	}
 	return shared(func(_ context.Context, key int) (bool, error) {
 		return limiters[key].Allow(), nil
+	}, func() {}), nil
+}
+
+// openXTimeByKey looks its limiters up by key, in a map that nobody changes.
+func openXTimeByKey(t task) (*instance, error) {
+	limiters := make(map[string]*rate.Limiter, len(t.Keys))
+	perSecond := rate.Limit(float64(t.Limit.Requests) / t.Limit.Window.Seconds())
+	for _, key := range t.Keys {
+		limiters[key] = rate.NewLimiter(perSecond, int(t.Limit.Burst))
+	}
+	return shared(func(_ context.Context, key int) (bool, error) {
+		return limiters[t.Keys[key]].Allow(), nil
 	}, func() {}), nil
 }
 
