@@ -28,12 +28,6 @@ func standby(l Limit, units int64) *Rule {
 	return r
 }
 
-// keysOf is how many keys a backstop counts.
-func keysOf(b *backstop) (n int) {
-	b.tallies.Range(func(any, any) bool { n++; return true })
-	return n
-}
-
 func granted(b *backstop, h Hit, n int64) int64 {
 	n, _ = b.take(&h, n)
 	return n
@@ -218,7 +212,7 @@ func TestABackstopForgetsKeysWhoseWindowsHaveEnded(t *testing.T) {
 		c.micros += 10_000 // 100 keys a window
 		granted(b, Hit{Rule: r, Key: fmt.Sprint(i), Cost: 1}, 1)
 	}
-	if stored := keysOf(b); stored < 90 || stored > 200 || stored != len(b.ending) {
+	if stored := sizeOf(&b.tallies); stored < 90 || stored > 200 || stored != len(b.ending) {
 		t.Errorf("%d keys are known, %d of them in the heap", stored, len(b.ending))
 	}
 }
@@ -315,7 +309,7 @@ func TestConcurrentKeysShareTheRoom(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if stored := keysOf(b); stored > 10 || stored != len(b.ending) {
+	if stored := sizeOf(&b.tallies); stored > 10 || stored != len(b.ending) {
 		t.Errorf("%d keys are known, %d of them in the heap", stored, len(b.ending))
 	}
 }
