@@ -16,8 +16,8 @@
 // Time is a count of microseconds since 1970, of Redis's clock or of the one
 // given to Memory. It never goes back for a counter: while the clock is behind
 // the time in a counter's state, that time holds. A state that is ahead of the
-// clock by more than its window and a minute comes from nowhere and starts anew,
-// so that nobody is refused for ever.
+// clock by more than its window, or a minute if that is longer, comes from nowhere
+// and starts anew, so that nobody is refused for ever.
 //
 // The package knows nothing of HTTP, policies' matching or Kubernetes.
 package limiter
