@@ -46,9 +46,12 @@ func NewEngine(store Store, o EngineOptions) *Engine {
 	if o.Pods == nil {
 		o.Pods = func(*Rule) (live, place int) { return 1, 0 }
 	}
-	backstop := newBackstop(store, o.Pods, o.Events, time.Now)
-	shared := &warmed{store: store, backstop: backstop}
 	began := time.Now()
+	// The backstop is told times of this clock, which a step of the machine's does
+	// not move, so that it has to read the same one.
+	steady := func() time.Time { return began.Add(time.Since(began)) }
+	backstop := newBackstop(store, o.Pods, o.Events, steady)
+	shared := &warmed{store: store, backstop: backstop}
 	return &Engine{
 		shared:   shared,
 		refusals: newRefusals(),
