@@ -59,7 +59,10 @@ type Observer interface {
 func Run(ctx context.Context, t *Trace, decider Decider, out io.Writer, o Observer) error {
 	buffered := bufio.NewWriter(out)
 	err := run(ctx, t, decider, buffered, o)
-	return errors.Join(err, flush(buffered))
+	if failure := flush(buffered); failure != nil && !errors.Is(err, errors.Unwrap(failure)) {
+		err = errors.Join(err, failure)
+	}
+	return err
 }
 
 func run(ctx context.Context, t *Trace, decider Decider, out *bufio.Writer, o Observer) error {
