@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"hash/maphash"
+	"sync"
 	"sync/atomic"
 )
 
@@ -11,11 +12,12 @@ import (
 // their hash. When two places are not enough for the keys that share them, the one
 // of fewer units is forgotten, whose key then has its whole allowance in an outage.
 //
-// It is safe for concurrent use. At the border of a window a few units may be lost
-// between those who begin it at the same time.
+// It is safe for concurrent use. Units of a key that is just being forgotten may be
+// counted for the one that takes its place.
 type warmth struct {
 	seed    maphash.Seed
 	buckets []warmBucket
+	mu      sync.Mutex // for windows that begin
 }
 
 const warmBuckets = 1 << 15
@@ -45,18 +47,29 @@ func (w *warmth) bucket(key string) (*warmBucket, uint64) {
 // note adds units, or takes them away if they are negative.
 func (w *warmth) note(h *Hit, units, now int64) {
 	b, hash := w.bucket(h.Key)
-	p := b.find(hash)
-	switch {
-	case p != nil && p.holds(h.Rule, now):
+	if p := b.find(hash); p != nil && p.holds(h.Rule, now) {
 		p.add(units)
-	case units > 0:
-		if p == nil {
-			p = b.least(now)
-		}
-		p.hash.Store(hash)
-		p.ends.Store(spanOf(h.Rule, now).ends.Load())
-		p.used.Store(units)
+	} else if units > 0 {
+		w.begin(b, hash, h.Rule, units, now)
 	}
+}
+
+// begin counts the first units of a key's window.
+func (w *warmth) begin(b *warmBucket, hash uint64, r *Rule, units, now int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := b.find(hash)
+	if p != nil && p.holds(r, now) { // another was first
+		p.add(units)
+		return
+	}
+	if p == nil {
+		p = b.least(now)
+		p.hash.Store(0)
+	}
+	p.used.Store(units)
+	p.ends.Store(spanOf(r, now).ends.Load())
+	p.hash.Store(hash)
 }
 
 // used is the units of a hit's key in the present window.
