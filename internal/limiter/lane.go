@@ -164,10 +164,7 @@ func (u until) Deadline() (time.Time, bool) { return u.deadline, true }
 // await waits for a job's answer, the end of its time, or that of the context.
 func (l *lane) await(ctx context.Context, f *flight) (mine bool, err error) {
 	for {
-		select {
-		case <-f.awake:
-		case <-ctx.Done():
-		}
+		f.sleep(ctx.Done())
 		if f.phase.Load() == arrived {
 			return true, f.err
 		}
@@ -268,6 +265,18 @@ func (l *lane) answer(f *flight) {
 		return
 	}
 	l.late(f)
+}
+
+// sleep waits until the caller is to look at its flight, or done is closed.
+func (f *flight) sleep(done <-chan struct{}) {
+	if done == nil { // as the library has it, and the quicker
+		<-f.awake
+		return
+	}
+	select {
+	case <-f.awake:
+	case <-done:
+	}
 }
 
 func (f *flight) wake() {

@@ -70,17 +70,18 @@ func ruleFor(a policy.Algorithm, mode policy.DistributionMode, l limit) (*limite
 	return limiter.PrepareLimit(&spec.Limits[0])
 }
 
-// ask returns a caller with a call of its own, which it uses again and again.
+// ask returns a caller with a call of its own, which it uses again and again. As
+// in the library, the end of a context does not end what is being decided.
 func ask(counts limiter.Store, rule *limiter.Rule, keys [][]string) caller {
 	call := limiter.Call{Op: limiter.Take, Hits: make([]limiter.Hit, len(keys))}
 	for i := range call.Hits {
 		call.Hits[i] = limiter.Hit{Rule: rule, Cost: 1}
 	}
-	return func(ctx context.Context, key int) (bool, error) {
+	return func(_ context.Context, key int) (bool, error) {
 		for i := range call.Hits {
 			call.Hits[i].Key = keys[i][key]
 		}
-		err := counts.Do(ctx, &call)
+		err := counts.Do(context.Background(), &call)
 		return err == nil && call.Granted > 0, err
 	}
 }
