@@ -128,14 +128,14 @@ func (e *Engine) lease(ctx context.Context, c *Call) error {
 // decide carries out a take: enforced hits first, and of these first those that
 // are decided in memory. What one grants and a later one does not is given back.
 func (e *Engine) decide(ctx context.Context, c *Call, slots bool) error {
+	now := e.now()
+	if e.remembered(c, now) {
+		return nil
+	}
 	t := takes.Get().(*taking)
 	defer t.release()
 	t.begin(e, c)
-	t.now = e.now()
-	t.deadline = t.now + int64(c.timeout())
-	if t.remembered() {
-		return nil
-	}
+	t.now, t.deadline = now, now+int64(c.timeout())
 	err := t.local(ctx, false)
 	if err == nil && c.Granted > 0 {
 		err = t.shared(ctx)
@@ -151,6 +151,22 @@ func (e *Engine) decide(ctx context.Context, c *Call, slots bool) error {
 		t.hold()
 	}
 	return err
+}
+
+// remembered answers a call that is known to be refused: one of its hits is.
+func (e *Engine) remembered(c *Call, now int64) bool {
+	for i := range c.Hits {
+		h := &c.Hits[i]
+		if h.Shadow || e.of(h.Rule) != nil {
+			continue
+		}
+		if r, refused := e.refusals.lookup(h, now); refused {
+			c.unasked()
+			c.Results[i], c.Granted = r, 0
+			return true
+		}
+	}
+	return false
 }
 
 // Release ends the slots of Concurrency that a Take was granted under its Token,

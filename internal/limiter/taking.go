@@ -30,10 +30,17 @@ var takes = sync.Pool{New: func() any { return new(taking) }}
 func (t *taking) begin(e *Engine, c *Call) {
 	t.engine, t.call = e, c
 	c.Granted = c.count()
+	c.unasked()
+	for range c.Hits {
+		t.got, t.by = append(t.got, 0), append(t.by, nil)
+	}
+}
+
+// unasked makes the results those of hits that nobody was asked for.
+func (c *Call) unasked() {
 	c.Results = c.Results[:0]
 	for range c.Hits {
 		c.Results = append(c.Results, Result{Allowed: true, Unknown: true})
-		t.got, t.by = append(t.got, 0), append(t.by, nil)
 	}
 }
 
@@ -48,21 +55,6 @@ func (t *taking) release() {
 // left is what is left of the call's timeout. A step that finds none fails soon.
 func (t *taking) left() time.Duration {
 	return max(time.Millisecond, time.Duration(t.deadline-t.now))
-}
-
-// remembered answers a call that is known to be refused.
-func (t *taking) remembered() bool {
-	for i := range t.call.Hits {
-		h := &t.call.Hits[i]
-		if h.Shadow || t.engine.of(h.Rule) != nil {
-			continue
-		}
-		if r, refused := t.engine.refusals.lookup(h, t.now); refused {
-			t.call.Results[i], t.call.Granted = r, 0
-			return true
-		}
-	}
-	return false
 }
 
 // local decides the hits that need no store, the enforced ones or the shadows. A
