@@ -46,7 +46,7 @@ func (e *evaluation) reset() {
 }
 
 // build encodes the jobs. clock is about Redis's time in µs, given is the time
-// to count with, or nil for Redis's.
+// to count with, or "" for Redis's.
 func (e *evaluation) build(jobs []*flight, clock int64, given any) {
 	e.reset()
 	for _, f := range jobs {
@@ -110,33 +110,11 @@ func (e *evaluation) encode(c *scriptCall, clock int64) {
 	f := c.jobs[0]
 	switch {
 	case !f.isPlain():
+		e.encodeAny(f, c.count, clock)
 	case len(f.hits) > 1:
 		e.encodeSeveral(f, c.count, clock)
-		return
 	default:
 		e.encodePlain(&f.hits[0], c.count, clock)
-		return
-	}
-	remembered := byte(0)
-	if f.remembered() {
-		remembered = 1
-	}
-	e.callText = append(e.callText, f.verb, byte(len(f.hits)))
-	e.callText = appendInteger(e.callText, c.count)
-	e.callText = appendInteger(e.callText, f.ttl.Milliseconds())
-	e.callText = append(e.callText, remembered, byte(len(f.token)))
-	e.callText = append(e.callText, f.token...)
-	for i := range f.hits {
-		d := &f.hits[i]
-		e.callText = binary.LittleEndian.AppendUint16(e.callText, e.rule(d.rule, clock))
-		e.callText = append(e.callText, d.group)
-		e.callText = appendInteger(e.callText, d.price.whole)
-		e.callText = appendInteger(e.callText, d.price.part)
-		e.key(&d.key)
-	}
-	if remembered == 1 {
-		token := f.tokenKey()
-		e.key(&token)
 	}
 }
 
@@ -170,6 +148,28 @@ func (e *evaluation) encodeSeveral(f *flight, count, clock int64) {
 	for i := range f.hits {
 		e.appendCost(&f.hits[i], clock)
 		e.key(&f.hits[i].key)
+	}
+}
+
+// encodeAny encodes what is not plain.
+func (e *evaluation) encodeAny(f *flight, count, clock int64) {
+	remembered := byte(0)
+	if f.remembered() {
+		remembered = 1
+	}
+	e.callText = append(e.callText, f.verb, byte(len(f.hits)))
+	e.callText = appendInteger(e.callText, count)
+	e.callText = appendInteger(e.callText, f.ttl.Milliseconds())
+	e.callText = append(e.callText, remembered, byte(len(f.token)))
+	e.callText = append(e.callText, f.token...)
+	for i := range f.hits {
+		e.appendCost(&f.hits[i], clock)
+		e.callText = append(e.callText, f.hits[i].group)
+		e.key(&f.hits[i].key)
+	}
+	if remembered == 1 {
+		token := f.tokenKey()
+		e.key(&token)
 	}
 }
 

@@ -16,7 +16,7 @@
 --   requests, and for each rule and cost. Any other has its verb, the number of
 --   its hits, how many requests it stands for, how long its token counts in ms,
 --   whether it has one, and the name of its slots; then for each hit its rule,
---   group and cost.
+--   cost and group.
 -- Group 1 is enforced. Group 2 shadows: it never stands in the way of group 1.
 --
 -- The reply is packed as well: the time, then for each call how many requests
@@ -429,7 +429,7 @@ local function make_rare()
       for i = 1, count do
         local h, number = hits[i] or {}, nil
         key, hits[i] = key + 1, h
-        number, h.group, h.cost, h.part, at = unpack('<I2BI7I7', text, at)
+        number, h.cost, h.part, h.group, at = unpack('<I2I7I7B', text, at)
         h.key, h.rule, shadows = KEYS[key], rules[number], shadows or h.group == 2
         read(h, h.key, h.rule)
         -- What decides tidies; the others start anew at once.
