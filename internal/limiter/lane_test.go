@@ -27,8 +27,10 @@ type station struct {
 	t *testing.T
 	// calls are those that were sent and not looked at yet.
 	calls chan *sent
-	// late are the jobs whose callers had left, and how they had fared.
-	late []string
+	// late are the jobs whose callers had left, and how they had fared. Each call
+	// tells of its own, at the same time as others.
+	lateMu sync.Mutex
+	late   []string
 }
 
 // sent is a call under way.
@@ -54,7 +56,11 @@ func newStation(t *testing.T) *station {
 				f.err = err
 			}
 		},
-		late: func(f *flight) { s.late = append(s.late, fmt.Sprint(f.hits[0].key, " ", f.err)) },
+		late: func(f *flight) {
+			s.lateMu.Lock()
+			defer s.lateMu.Unlock()
+			s.late = append(s.late, fmt.Sprint(f.hits[0].key, " ", f.err))
+		},
 	}
 	return s
 }
