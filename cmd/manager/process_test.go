@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -154,8 +155,12 @@ func eventually(t *testing.T, check func() error) {
 	}
 }
 
+// given are the addresses that freeAddr has returned.
+var given sync.Map
+
 // freeAddr returns a local address that nobody listens on, none of those that
-// the kernel may give to an outgoing connection in the meantime.
+// the kernel may give to an outgoing connection in the meantime, and each once:
+// who got it may not listen yet.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	const first, last = 12000, 32000
@@ -165,7 +170,9 @@ func freeAddr(t *testing.T) string {
 		var listener net.Listener
 		if listener, err = net.Listen("tcp", addr); err == nil {
 			_ = listener.Close()
-			return addr
+			if _, taken := given.LoadOrStore(addr, true); !taken {
+				return addr
+			}
 		}
 	}
 	t.Fatalf("find a free port: %v", err)
