@@ -19,8 +19,7 @@ type evaluation struct {
 	// last is the call that touched a key last.
 	last  map[string]int
 	rules map[*Rule]uint16
-	// latest is the rule of the last plain call.
-	latest *Rule
+	run   run
 
 	args     []any
 	keys     int
@@ -32,6 +31,17 @@ type evaluation struct {
 type scriptCall struct {
 	jobs  []*flight
 	count int64
+	// again says that an earlier call touches one of its counters.
+	again bool
+}
+
+// run is the calls, one after the other, that the script is told of together.
+type run struct {
+	// at is where its length stands in the text of the calls.
+	at, length int
+	rule       *Rule
+	price      price
+	count      int64
 }
 
 func (e *evaluation) reset() {
@@ -42,7 +52,7 @@ func (e *evaluation) reset() {
 		clear(e.calls[i].jobs)
 	}
 	e.calls, e.args, e.keys = e.calls[:0], e.args[:0], 0
-	e.ruleText, e.callText, e.latest = e.ruleText[:0], e.callText[:0], nil
+	e.ruleText, e.callText, e.run = e.ruleText[:0], e.callText[:0], run{}
 }
 
 // build encodes the jobs. clock is about Redis's time in µs, given is the time
@@ -61,6 +71,7 @@ func (e *evaluation) build(jobs []*flight, clock int64, given any) {
 
 // add puts a job to the calls.
 func (e *evaluation) add(f *flight, alone bool) {
+	again := false
 	if !alone {
 		if at, like := e.find(f); like {
 			c := &e.calls[at]
@@ -69,6 +80,9 @@ func (e *evaluation) add(f *flight, alone bool) {
 			return
 		}
 		for i := range f.hits {
+			if _, touched := e.last[f.hits[i].key]; touched {
+				again = true
+			}
 			e.last[f.hits[i].key] = len(e.calls)
 		}
 	}
@@ -79,7 +93,7 @@ func (e *evaluation) add(f *flight, alone bool) {
 		e.calls = append(e.calls, scriptCall{})
 	}
 	c := &e.calls[n]
-	c.jobs, c.count = append(c.jobs[:0], f), f.count
+	c.jobs, c.count, c.again = append(c.jobs[:0], f), f.count, again
 }
 
 // find returns the call that a job can be part of.
@@ -108,13 +122,15 @@ func (e *evaluation) find(f *flight) (int, bool) {
 
 func (e *evaluation) encode(c *scriptCall, clock int64) {
 	f := c.jobs[0]
-	switch {
-	case !f.isPlain():
-		e.encodeAny(f, c.count, clock)
-	case len(f.hits) > 1:
+	if f.isPlain() && len(f.hits) == 1 {
+		e.encodePlain(&f.hits[0], c, clock)
+		return
+	}
+	e.run = run{}
+	if f.isPlain() {
 		e.encodeSeveral(f, c.count, clock)
-	default:
-		e.encodePlain(&f.hits[0], c.count, clock)
+	} else {
+		e.encodeAny(f, c.count, clock)
 	}
 }
 
@@ -132,14 +148,17 @@ func (j *job) isPlain() bool {
 	return true
 }
 
-func (e *evaluation) encodePlain(d *decision, count, clock int64) {
-	if d.rule == e.latest && count == 1 && d.cost == 1 && d.price.payable() {
-		e.callText = append(e.callText, verbTakeOne)
-	} else {
-		e.latest = d.rule
-		e.callText = appendInteger(append(e.callText, verbPlain), count)
+// encodePlain adds a call to the run, or starts one with it.
+func (e *evaluation) encodePlain(d *decision, c *scriptCall, clock int64) {
+	r := &e.run
+	if c.again || d.rule != r.rule || d.price != r.price || c.count != r.count {
+		*r = run{at: len(e.callText) + 1, rule: d.rule, price: d.price, count: c.count}
+		e.callText = append(e.callText, verbRun, 0, 0)
+		e.callText = appendInteger(e.callText, c.count)
 		e.appendCost(d, clock)
 	}
+	r.length++
+	binary.LittleEndian.PutUint16(e.callText[r.at:], uint16(r.length))
 	e.key(&d.key)
 }
 

@@ -19,12 +19,10 @@ const (
 	verbReserve
 	verbSettle
 	verbRenew
-	// verbTakeOne and verbPlain are a take from one counter: of one unit by the
-	// rule of the last verbPlain, and any. verbSeveral is one from several counters,
-	// all of which are enforced.
-	verbTakeOne
+	// verbSeveral is a take from several counters, all of which are enforced, and
+	// verbRun are takes from one each.
 	verbSeveral
-	verbPlain verb = 0
+	verbRun verb = 0
 )
 
 var verbs = [...]verb{

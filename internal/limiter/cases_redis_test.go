@@ -362,7 +362,7 @@ func TestRefusedCommandIsAnError(t *testing.T) {
 func TestNamespaceUserCanCount(t *testing.T) {
 	server := testredis.Start(t)
 	command(t, server.Client(t), "ACL", "SETUSER", "pod", "on", ">pw", "~tallyman:c:shop:*", "-@all",
-		"+evalsha", "+eval", "+time", "+get", "+set", "+del", "+pttl", "+pexpire", "+pexpireat",
+		"+evalsha", "+eval", "+time", "+get", "+mget", "+set", "+del", "+pttl", "+pexpire", "+pexpireat",
 		"+exists", "+zadd", "+zcard", "+zcount", "+zrange", "+zrem", "+zremrangebyscore", "+zpopmax", "+zscore")
 	s := NewRedis(redis.NewClient(&redis.Options{Addr: server.Addr, Username: "pod", Password: "pw"}), RedisOptions{})
 	t.Cleanup(func() { _ = s.client.Close() })

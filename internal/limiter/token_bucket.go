@@ -50,8 +50,7 @@ func newTokenBucket(l Limit, window int64) *tokenBucket {
 func (b *tokenBucket) code() byte { return 't' }
 
 func (b *tokenBucket) appendTo(to []byte, _ int64) []byte {
-	unit := b.span(1)
-	for _, n := range []int64{b.burst.whole, b.burst.part, unit.whole, unit.part, int64(b.den), b.requests} {
+	for _, n := range []int64{b.burst.whole, b.burst.part, int64(b.den), b.requests} {
 		to = appendInteger(to, n)
 	}
 	return to
