@@ -38,7 +38,7 @@ const (
 // loadCases are the cases for which contestants are loaded, with these numbers of
 // callers where that is what varies.
 func loadCases(callers []int) []loadCase {
-	remote := []string{tallyman, redisRate, throttledName, ululeName, rueidisWindow, rueidisTuned, floorScript, floorIncr}
+	remote := []string{tallyman, redisRate, throttledName, ululeName, rueidisWindow, rueidisTuned, bareDecision, floorScript, floorIncr}
 	local := []string{tallymanLeased, xTimeRate, xTimeByKey}
 
 	var cases []loadCase

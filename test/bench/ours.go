@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tallyman-dev/tallyman/internal/limiter"
 	"github.com/tallyman-dev/tallyman/internal/policy"
@@ -18,6 +22,8 @@ const (
 	tallymanSlidingWindow = "tallyman/SlidingWindow"
 	tallymanSlidingLog    = "tallyman/SlidingLog"
 	tallymanLeased        = "tallyman/Leased"
+	// bareDecision is the floor of a lone decision: see openBareDecision.
+	bareDecision = "EVALSHA decide.lua"
 )
 
 // This file is all that knows our engine's API.
@@ -97,4 +103,66 @@ func prefixed(keys []string, limits int) [][]string {
 		all = append(all, these)
 	}
 	return all
+}
+
+// openBareDecision sends the call that our engine makes of a lone request by
+// go-redis alone. What the engine adds to the time is the difference.
+func openBareDecision(t task) (*instance, error) {
+	rule, err := ruleFor(policy.TokenBucket, policy.Exact, t.Limit)
+	if err != nil {
+		return nil, err
+	}
+	sha, args, err := recordCall(goRedis(t), rule, t.Keys[0])
+	if err != nil {
+		return nil, err
+	}
+	client := goRedis(t)
+	return shared(func(ctx context.Context, key int) (bool, error) {
+		err := client.EvalSha(ctx, sha, []string{t.Keys[key]}, args...).Err()
+		return err == nil, err
+	}, func() { _ = client.Close() }), nil
+}
+
+// recordCall has a request decided by a client, which it closes, and returns the
+// script and the arguments, but for the key, that were sent for it.
+func recordCall(client *redis.Client, rule *limiter.Rule, key string) (sha string, args []any, err error) {
+	ctx := context.Background()
+	defer func() { _ = client.Close() }()
+	sent := &recorder{}
+	client.AddHook(sent)
+	counts := limiter.NewRedis(client, limiter.RedisOptions{})
+	defer counts.Close(ctx)
+	call := limiter.Call{Op: limiter.Take, Hits: []limiter.Hit{{Rule: rule, Key: key, Cost: 1}}}
+	if err := counts.Do(ctx, &call); err != nil {
+		return "", nil, err
+	}
+	const beforeArgs = 4 // evalsha, the script, the number of keys, the key
+	if len(sent.args) <= beforeArgs {
+		return "", nil, fmt.Errorf("the engine sent %d arguments, which is no call of a script with one key", len(sent.args))
+	}
+	return sent.args[1].(string), sent.args[beforeArgs:], nil
+}
+
+// recorder keeps the last EVALSHA that a client sends.
+type recorder struct{ args []any }
+
+func (r *recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() == "evalsha" {
+			r.args = nil
+			for _, arg := range cmd.Args() {
+				if text, packed := arg.([]byte); packed {
+					arg = bytes.Clone(text) // the engine uses it again
+				}
+				r.args = append(r.args, arg)
+			}
+		}
+		return next(ctx, cmd)
+	}
 }

@@ -47,6 +47,7 @@ var peers = []contestant{
 // floor is what a decision through go-redis costs at the least, when it is alone
 // in its call.
 var floor = []contestant{
+	{bareDecision, policy.TokenBucket, script, openBareDecision},
 	{floorScript, "", script, openFloor(func(ctx context.Context, c *redis.Client, sha, key string) error {
 		return c.EvalSha(ctx, sha, []string{key}).Err()
 	})},
