@@ -2,20 +2,17 @@ package main
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
 // patience bounds what should take a moment: tests run beside compilers.
@@ -54,7 +51,7 @@ type process struct {
 // start runs a manager with the flags that are given and some addresses.
 func start(t *testing.T, kubeconfig string, args ...string) *process {
 	t.Helper()
-	health, metrics := freeAddr(t), freeAddr(t)
+	health, metrics := testredis.FreeAddr(t), testredis.FreeAddr(t)
 	p := &process{
 		exited: make(chan struct{}),
 		log:    filepath.Join(t.TempDir(), "log"),
@@ -153,28 +150,4 @@ func eventually(t *testing.T, check func() error) {
 			t.Fatalf("still after %v: %v", patience, err)
 		}
 	}
-}
-
-// given are the addresses that freeAddr has returned.
-var given sync.Map
-
-// freeAddr returns a local address that nobody listens on, none of those that
-// the kernel may give to an outgoing connection in the meantime, and each once:
-// who got it may not listen yet.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	const first, last = 12000, 32000
-	err := errors.New("no attempt")
-	for range 100 {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(last-first)))
-		var listener net.Listener
-		if listener, err = net.Listen("tcp", addr); err == nil {
-			_ = listener.Close()
-			if _, taken := given.LoadOrStore(addr, true); !taken {
-				return addr
-			}
-		}
-	}
-	t.Fatalf("find a free port: %v", err)
-	return ""
 }

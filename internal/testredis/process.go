@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 )
@@ -129,19 +130,25 @@ func binary(t testing.TB) string {
 	return path
 }
 
-// freeAddr returns a local address that nobody listens on.
+// given are the addresses that FreeAddr has returned.
+var given sync.Map
+
+// FreeAddr returns a local address that nobody listens on, none of those that it has
+// returned before: whoever asked for that may not listen yet.
 //
 // Ports that the kernel hands out by itself (on Linux those from 32768) are
 // avoided. While a server is down, an outgoing connection could be given its
 // port, and a client that dials the dead server could even connect to itself.
-func freeAddr(t testing.TB) string {
+func FreeAddr(t testing.TB) string {
 	t.Helper()
 	const first, last = 12000, 32000
 	for range 100 {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(last-first)))
 		if listener, err := net.Listen("tcp", addr); err == nil {
 			_ = listener.Close()
-			return addr
+			if _, taken := given.LoadOrStore(addr, true); !taken {
+				return addr
+			}
 		}
 	}
 	t.Fatalf("found no free port between %d and %d", first, last)
