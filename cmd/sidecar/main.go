@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9/logging"
+	_ "golang.org/x/crypto/x509roots/fallback" // an image has no certificates of its own
 
 	"github.com/tallyman-dev/tallyman/internal/sidecar"
 )

@@ -15,6 +15,7 @@ const (
 	cel          = "github.com/google/cel-go/..."
 	prometheus   = "github.com/prometheus/client_golang/..."
 	redis        = "github.com/redis/go-redis/v9/..."
+	roots        = "golang.org/x/crypto/x509roots/fallback"
 	yaml         = "sigs.k8s.io/yaml"
 )
 
@@ -55,8 +56,8 @@ var mayImport = []rule{
 		"adapters use what any application could use"},
 	{"internal/sidecar/...", []string{"pkg/tallyman/...", prometheus},
 		"the sidecar is an application of the public library, which thereby proves sufficient"},
-	{"cmd/sidecar", []string{"internal/sidecar/...", "pkg/tallyman/...", prometheus, "github.com/redis/go-redis/v9/logging"},
-		"a main package wires, nothing more; where libraries log is a program's choice"},
+	{"cmd/sidecar", []string{"internal/sidecar/...", "pkg/tallyman/...", prometheus, "github.com/redis/go-redis/v9/logging", roots},
+		"a main package wires, nothing more; where libraries log, and whom they trust, is a program's choice"},
 }
 
 // mayKnowKubernetes are the packages that may import Kubernetes' libraries as
