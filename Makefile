@@ -20,7 +20,7 @@ GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml
 help: ## Print this text
 	@awk 'BEGIN {FS = ":.*## "} \
 	  /^##@/ {printf "\n%s\n", substr($$0, 5)} \
-	  /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ##@ Try
 
@@ -59,6 +59,17 @@ test: redis controlplane ## Run all tests, against a real redis-server and a rea
 test-faults: redis ## Run all tests against servers that fail, those that take long too (two to three minutes)
 	go test $(RACE) -count=1 ./test/chaos -chaos.all
 
+# Needs docker, kind and kubectl. See test/e2e/doc.go for what it can be told.
+.PHONY: test-e2e
+test-e2e: build-installer ## Test on a kind cluster, as users have it (five minutes or so)
+	@for program in docker kind kubectl; do \
+	  command -v $$program >/dev/null || { echo "test-e2e: $$program is missing: install it first" >&2; exit 1; }; \
+	done
+	@$(MAKE) --no-print-directory images IMAGE_PREFIX=tallyman IMAGE_TAG=e2e
+	@CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/linux-$(ARCH)/e2e-app ./test/e2e/app
+	@docker build --quiet --build-arg PROGRAM=e2e-app --build-arg TARGETARCH=$(ARCH) --tag tallyman/e2e-app:e2e . >/dev/null
+	go test -tags e2e -count=1 -v -timeout 30m ./test/e2e -ginkgo.v -ginkgo.no-color
+
 .PHONY: verify
 verify: stale vet lint ## Fail when generated files are stale, or manifests, an import rule, vet or lint are broken
 	@echo "verify: kustomize build config/default"
@@ -83,6 +94,29 @@ stale: generate manifests
 	@new="$$(git ls-files --others --exclude-standard -- $(GENERATED))"; [[ -z "$$new" ]] || \
 	  { echo "verify: generated, but in no commit: $$new" >&2; exit 1; }
 	@go mod tidy -diff || { echo "verify: go.mod is not tidy; run go mod tidy" >&2; exit 1; }
+
+##@ Deploy
+
+IMAGE_PREFIX ?= tallyman
+IMAGE_TAG ?= dev
+ARCH ?= $(shell go env GOARCH)
+PROGRAMS := manager sidecar
+
+.PHONY: images
+images: ## Build the images (IMAGE_PREFIX=tallyman IMAGE_TAG=dev ARCH=amd64|arm64) with docker
+	@mkdir -p bin/linux-$(ARCH)
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags='-s -w' -o bin/linux-$(ARCH)/ $(PROGRAMS:%=./cmd/%)
+	@for program in $(PROGRAMS); do \
+	  docker build --quiet --build-arg PROGRAM=$$program --build-arg TARGETARCH=$(ARCH) \
+	    --tag $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG) . >/dev/null; \
+	  echo "images: $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG)"; \
+	done
+
+.PHONY: build-installer
+build-installer: ## Write dist/install.yaml, all that a cluster needs besides a Redis
+	@mkdir -p dist
+	@$(KUSTOMIZE) build config/default > dist/install.yaml
+	@echo "build-installer: dist/install.yaml"
 
 ##@ Measure
 

@@ -1,0 +1,138 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+const (
+	clusterName = "tallyman-e2e"
+	// root is the repository, seen from here.
+	root = "../.."
+)
+
+// The images that a cluster is given.
+var (
+	ourImages  = []string{"tallyman/manager:e2e", "tallyman/sidecar:e2e", "tallyman/e2e-app:e2e"}
+	redisImage = cmp.Or(os.Getenv("E2E_REDIS_IMAGE"), "redis:7-bookworm")
+)
+
+// kubeconfig is of the cluster under test.
+var kubeconfig string
+
+// run runs a program with what it is to read, and returns what it prints.
+func run(ctx context.Context, input, program string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Stdin = strings.NewReader(input)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, io.MultiWriter(&errs, GinkgoWriter)
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s %s: %w\n%s", program, strings.Join(args, " "), err, errs.String())
+	}
+	return out.String(), nil
+}
+
+func mustRun(ctx context.Context, input, program string, args ...string) string {
+	GinkgoHelper()
+	out, err := run(ctx, input, program, args...)
+	Expect(err).NotTo(HaveOccurred())
+	return out
+}
+
+func tryKubectl(ctx context.Context, args ...string) (string, error) {
+	return run(ctx, "", "kubectl", append([]string{"--kubeconfig", kubeconfig}, args...)...)
+}
+
+func kubectl(ctx context.Context, args ...string) string {
+	GinkgoHelper()
+	out, err := tryKubectl(ctx, args...)
+	Expect(err).NotTo(HaveOccurred())
+	return out
+}
+
+// apply applies manifests as a user does.
+func apply(ctx context.Context, manifests string) {
+	GinkgoHelper()
+	mustRun(ctx, manifests, "kubectl", "--kubeconfig", kubeconfig, "apply", "--server-side", "-f", "-")
+}
+
+// createCluster makes a kind cluster that has the images.
+func createCluster(ctx context.Context) {
+	GinkgoHelper()
+	dir := GinkgoT().TempDir()
+	kubeconfig = filepath.Join(dir, "kubeconfig")
+	By("creating the kind cluster " + clusterName)
+	args := []string{"create", "cluster", "--name", clusterName, "--kubeconfig", kubeconfig, "--wait", "180s"}
+	if image := os.Getenv("KIND_NODE_IMAGE"); image != "" {
+		args = append(args, "--image", image)
+	}
+	mustRun(ctx, "", "kind", args...)
+	By("loading the images")
+	for _, image := range append([]string{redisImage}, ourImages...) {
+		mustRun(ctx, "", "kind", "load", "docker-image", "--name", clusterName, image)
+	}
+}
+
+func deleteCluster(ctx context.Context) {
+	GinkgoHelper()
+	mustRun(ctx, "", "kind", "delete", "cluster", "--name", clusterName)
+}
+
+// install applies the installer, and a Redis for trials.
+func install(ctx context.Context) {
+	GinkgoHelper()
+	installer, err := os.ReadFile(filepath.Join(root, "dist/install.yaml"))
+	Expect(err).NotTo(HaveOccurred(), "make build-installer writes it")
+	apply(ctx, strings.ReplaceAll(string(installer), "tallyman/manager:dev", "tallyman/manager:e2e"))
+	redis := mustRun(ctx, "", "kubectl", "kustomize", filepath.Join(root, "config/redis"))
+	apply(ctx, strings.ReplaceAll(redis, "redis:7-bookworm", redisImage))
+	for _, name := range []string{"redis", "tallyman-manager"} {
+		kubectl(ctx, "rollout", "status", "--namespace", system, "--timeout", "120s", "deployment/"+name)
+	}
+}
+
+// answers is what the client in a pod got: see app.
+type answers struct {
+	Statuses   map[string]int `json:"statuses"`
+	Pods       map[string]int `json:"pods"`
+	Errors     int            `json:"errors"`
+	Error      string         `json:"error"`
+	RetryAfter string         `json:"retryAfter"`
+}
+
+// load has the client of a namespace send requests to its orders.
+func load(ctx context.Context, namespace string, args ...string) answers {
+	GinkgoHelper()
+	all := append([]string{"exec", "--namespace", namespace, "client", "--", "/program", "load"}, args...)
+	out := kubectl(ctx, append(all, "http://orders/")...)
+	var a answers
+	Expect(json.Unmarshal([]byte(out), &a)).To(Succeed(), "of %s", out)
+	return a
+}
+
+// describe prints what helps to find out why a test failed.
+func describe(ctx context.Context) {
+	for _, args := range [][]string{
+		{"get", "pods,events,ratelimitpolicies", "--all-namespaces", "--output", "wide"},
+		{"describe", "ratelimitpolicies", "--all-namespaces"},
+		{"logs", "--namespace", system, "--selector", "app.kubernetes.io/name=tallyman", "--tail", "200", "--prefix"},
+		{"logs", "--namespace", system, "--selector", "app.kubernetes.io/name=redis", "--tail", "50", "--prefix"},
+		{"logs", "--namespace", "shop", "--selector", "app=orders", "--all-containers", "--tail", "100", "--prefix"},
+	} {
+		out, err := tryKubectl(ctx, args...)
+		AddReportEntry("kubectl "+strings.Join(args, " "), ReportEntryVisibilityFailureOrVerbose, out+fmt.Sprint(err))
+	}
+}
