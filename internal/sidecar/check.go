@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -84,8 +85,9 @@ type checkLimit struct {
 }
 
 // newCheckAPI serves decisions to those who enforce them themselves.
-func newCheckAPI(l *tallyman.Limiter) http.Handler {
+func newCheckAPI(l *tallyman.Limiter, trustedHops int, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
+	handleForwardAuth(mux, l, trustedHops, log)
 	mux.Handle("POST /v1/check", checkHandler(l.Admit))
 	mux.Handle("POST /v1/peek", checkHandler(l.Peek))
 	return mux

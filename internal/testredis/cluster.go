@@ -87,7 +87,7 @@ func startMasters(t testing.TB, masters int, args []string) (c *Cluster, buses [
 func startNode(t testing.TB, args []string) (server *Server, bus string) {
 	t.Helper()
 	// Its own choice of a second port, 10000 above the first, may be taken.
-	_, bus = splitAddr(t, freeAddr(t))
+	_, bus = splitAddr(t, FreeAddr(t))
 	return Start(t, append([]string{
 		"--cluster-enabled", "yes", "--cluster-port", bus,
 		// One dead master must not take the others' slots with it.

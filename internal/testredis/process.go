@@ -129,12 +129,12 @@ func binary(t testing.TB) string {
 	return path
 }
 
-// freeAddr returns a local address that nobody listens on.
+// FreeAddr returns a local address that nobody listens on.
 //
 // Ports that the kernel hands out by itself (on Linux those from 32768) are
 // avoided. While a server is down, an outgoing connection could be given its
 // port, and a client that dials the dead server could even connect to itself.
-func freeAddr(t testing.TB) string {
+func FreeAddr(t testing.TB) string {
 	t.Helper()
 	const first, last = 12000, 32000
 	for range 100 {

@@ -61,7 +61,7 @@ func start(t testing.TB, c command) *Server {
 	t.Helper()
 	var err error
 	for range 5 {
-		s := &Server{Addr: freeAddr(t), command: c}
+		s := &Server{Addr: FreeAddr(t), command: c}
 		if err = s.run(t); err == nil {
 			return s
 		}
