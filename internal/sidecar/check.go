@@ -88,20 +88,18 @@ type checkLimit struct {
 func newCheckAPI(l *tallyman.Limiter, trustedHops int, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	handleForwardAuth(mux, l, trustedHops, log)
-	mux.Handle("POST /v1/check", checkHandler(l.Admit))
-	mux.Handle("POST /v1/peek", checkHandler(l.Peek))
+	mux.HandleFunc("POST /v1/check", checkHandler(l.Admit))
+	mux.HandleFunc("POST /v1/peek", checkHandler(l.Peek))
+	mux.HandleFunc("POST /v1/refund", refundHandler(l))
+	mux.HandleFunc("POST /v1/reserve", reserveHandler(l))
+	mux.HandleFunc("POST /v1/settle", settleHandler(l))
 	return mux
 }
 
 func checkHandler(decide func(context.Context, tallyman.Request) tallyman.Decision) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		request, err := parseCheck(http.MaxBytesReader(w, r.Body, maxCheckBody))
-		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", tooLarge.Limit))
-			return
-		}
-		if err != nil {
-			writeProblem(w, http.StatusBadRequest, err.Error())
+		request, ok := read(w, r, &checkRequest{})
+		if !ok {
 			return
 		}
 		d := decide(r.Context(), request)
@@ -110,19 +108,38 @@ func checkHandler(decide func(context.Context, tallyman.Request) tallyman.Decisi
 	}
 }
 
-// parseCheck reads a description strictly: a misspelt field would be a request
-// that the policies do not see.
-func parseCheck(body io.Reader) (tallyman.Request, error) {
-	var c checkRequest
+// question is what a body is read into.
+type question interface {
+	// request is the one that the question is about, when all of it is valid.
+	request() (tallyman.Request, error)
+}
+
+// read reads a question. What is none it answers, and ok is false.
+func read(w http.ResponseWriter, r *http.Request, q question) (request tallyman.Request, ok bool) {
+	request, err := parse(http.MaxBytesReader(w, r.Body, maxCheckBody), q)
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", tooLarge.Limit))
+		return request, false
+	}
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, err.Error())
+		return request, false
+	}
+	return request, true
+}
+
+// parse reads strictly: a misspelt field would be a request that the policies do
+// not see.
+func parse(body io.Reader, q question) (tallyman.Request, error) {
 	decoder := json.NewDecoder(body)
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&c); err != nil {
+	if err := decoder.Decode(q); err != nil {
 		return tallyman.Request{}, fmt.Errorf("the body is not a check: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return tallyman.Request{}, errors.New("there is more than one JSON document in the body")
 	}
-	return c.request()
+	return q.request()
 }
 
 func (c *checkRequest) request() (tallyman.Request, error) {
