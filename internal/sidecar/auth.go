@@ -28,25 +28,22 @@ const (
 // Its headers are those of the request. What else there is to say of it the proxy
 // must say in headers of its own, which it must not take from the client. A proxy
 // that does not is answered 400 for every request: requests that look all the same
-// would be counted as those of one client.
+// would be counted as those of one client. The query is the client's where a proxy
+// keeps it, as Caddy does, and is not looked at.
 type forwardAuth struct {
 	limiter *tallyman.Limiter
 	// hops are the proxies that append to X-Forwarded-For, the one that asks
 	// among them.
 	hops int
-	// forNginx refusals have status 403 and the true one in a header: auth_request
+	// forNginx refusals have status 403, and the true one in a header: auth_request
 	// makes 500 of anything but 2xx, 401 and 403.
 	forNginx  bool
 	log       *slog.Logger
 	complaint occasion
 }
 
-// handleForwardAuth serves forward-auth under /v1/auth. The query is the client's where
-// a proxy keeps it, as Caddy does, and is not looked at.
-func handleForwardAuth(mux *http.ServeMux, l *tallyman.Limiter, trustedHops int, log *slog.Logger) {
-	hops := max(1, trustedHops)
-	mux.Handle("GET /v1/auth", &forwardAuth{limiter: l, hops: hops, log: log})
-	mux.Handle("GET /v1/auth/nginx", &forwardAuth{limiter: l, hops: hops, forNginx: true, log: log})
+func newForwardAuth(l *tallyman.Limiter, trustedHops int, forNginx bool, log *slog.Logger) *forwardAuth {
+	return &forwardAuth{limiter: l, hops: max(1, trustedHops), forNginx: forNginx, log: log}
 }
 
 // ServeHTTP implements http.Handler.

@@ -2,6 +2,7 @@ package sidecar
 
 import (
 	"context"
+	_ "embed" // the description of the API
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,16 +85,34 @@ type checkLimit struct {
 	ResetAfterMs *int64 `json:"resetAfterMs,omitempty"`
 }
 
+// openAPI describes routes.
+//
+//go:embed openapi.yaml
+var openAPI []byte
+
 // newCheckAPI serves decisions to those who enforce them themselves.
 func newCheckAPI(l *tallyman.Limiter, trustedHops int, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
-	handleForwardAuth(mux, l, trustedHops, log)
-	mux.HandleFunc("POST /v1/check", checkHandler(l.Admit))
-	mux.HandleFunc("POST /v1/peek", checkHandler(l.Peek))
-	mux.HandleFunc("POST /v1/refund", refundHandler(l))
-	mux.HandleFunc("POST /v1/reserve", reserveHandler(l))
-	mux.HandleFunc("POST /v1/settle", settleHandler(l))
+	for pattern, handler := range routes(l, trustedHops, log) {
+		mux.Handle(pattern, handler)
+	}
 	return mux
+}
+
+func routes(l *tallyman.Limiter, trustedHops int, log *slog.Logger) map[string]http.Handler {
+	return map[string]http.Handler{
+		"POST /v1/check":     checkHandler(l.Admit),
+		"POST /v1/peek":      checkHandler(l.Peek),
+		"POST /v1/reserve":   reserveHandler(l),
+		"POST /v1/settle":    settleHandler(l),
+		"POST /v1/refund":    refundHandler(l),
+		"GET /v1/auth":       newForwardAuth(l, trustedHops, false, log),
+		"GET /v1/auth/nginx": newForwardAuth(l, trustedHops, true, log),
+		"GET /v1/openapi.yaml": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/yaml")
+			_, _ = w.Write(openAPI) // an error means that the client has gone
+		}),
+	}
 }
 
 func checkHandler(decide func(context.Context, tallyman.Request) tallyman.Decision) http.HandlerFunc {
