@@ -48,12 +48,14 @@ func nginxBinary(t *testing.T) string {
 	return ""
 }
 
-// runNginx runs a real nginx with the documented configuration, and returns its URL.
-func runNginx(t *testing.T, sidecar, app string) string {
+// runNginx runs a real nginx with the documented configuration and more changes of
+// it, and returns its URL.
+func runNginx(t *testing.T, sidecar, app string, changes ...[2]string) string {
 	t.Helper()
 	address := testredis.FreeAddr(t)
 	servers := documented(t, "nginx")
-	for _, change := range [][2]string{{"listen 8081", "listen " + address}, {"127.0.0.1:8082", sidecar}, {"http://127.0.0.1:8080", app}} {
+	for _, change := range append(changes, [2]string{"listen 8081", "listen " + address},
+		[2]string{"127.0.0.1:8082", sidecar}, [2]string{"http://127.0.0.1:8080", app}) {
 		if !strings.Contains(servers, change[0]) {
 			t.Fatalf("the documented configuration has no %q", change[0])
 		}
@@ -192,5 +194,20 @@ func TestNginxTellsAnOutageFromARefusal(t *testing.T) {
 	redis.Kill()
 	if resp, body := do(t, client(t, false), newRequest(t, "GET", url+"/v1/orders", nil)); resp.StatusCode != 503 || !strings.Contains(body, "503") {
 		t.Errorf("without a store got %d %q %v", resp.StatusCode, body, resp.Header)
+	}
+}
+
+func TestNginxWithoutASidecarRefusesOrLetsPassAsConfigured(t *testing.T) {
+	app := serveHTTP(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	nobody := testredis.FreeAddr(t)
+	open := [][2]string{
+		{"internal;", "internal; proxy_connect_timeout 100ms; proxy_read_timeout 1s; error_page 502 504 = @unlimited;"},
+		{"location @refused {", "location @unlimited { return 204; }\nlocation @refused {"},
+	}
+	for want, changes := range map[int][][2]string{500: nil, 200: open} {
+		url := runNginx(t, nobody, app.URL, changes...)
+		if resp, _ := do(t, client(t, false), newRequest(t, "GET", url+"/v1/orders", nil)); resp.StatusCode != want {
+			t.Errorf("got %d, want %d", resp.StatusCode, want)
+		}
 	}
 }
