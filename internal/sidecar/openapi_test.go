@@ -121,8 +121,7 @@ func TestOpenAPIDescribesEveryField(t *testing.T) {
 // are never left out.
 func fields(of reflect.Type) (types map[string]string, always []string) {
 	types = map[string]string{}
-	for i := range of.NumField() {
-		f := of.Field(i)
+	for f := range of.Fields() {
 		if f.Anonymous {
 			embedded, _ := fields(f.Type)
 			maps.Copy(types, embedded)
