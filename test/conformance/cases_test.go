@@ -63,6 +63,7 @@ var conformances = []conformance{
 		},
 	},
 	{
+		// H1.
 		"a client is what a trusted proxy saw", `limits: [{name: x, requests: 1, window: 1h, algorithm: SlidingLog, key: [{clientIP: {}}]}]`,
 		[]exchange{
 			{"GET /", forwarded("198.51.100.1"), `200 "x";r=0`},
