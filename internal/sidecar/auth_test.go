@@ -160,3 +160,25 @@ func TestForwardAuthCountsNoPreflightsAndNoSlots(t *testing.T) {
 		t.Errorf("answers (-want +got):\n%s", diff)
 	}
 }
+
+// Whatever a client makes its proxy say, it is not let pass where nothing is.
+func FuzzForwardAuthLetsNobodyPass(f *testing.F) {
+	l, _ := inMemory(f, `limits: [{name: x, requests: 0, window: 1h, key: [{clientIP: {}}, {path: {}}, {method: {}}]}]`)
+	api := newCheckAPI(l, 1, silent)
+	f.Add("GET", "/v1/orders?q=1", "shop.example", "192.0.2.1", "application/json", "")
+	f.Add("get", "//%2e%2e/%", "[::1]:80", "unix:, ::ffff:192.0.2.1", "application/grpc", "refusal=200")
+	f.Add("", "http://a/", ",", "\x00", "application/grpc+proto", "%")
+	f.Fuzz(func(t *testing.T, method, uri, host, addresses, contentType, query string) {
+		for _, suffix := range []string{"", "/nginx"} {
+			r := httptest.NewRequest("GET", "/v1/auth"+suffix, nil)
+			r.URL.RawQuery = query
+			r.Header = described("X-Forwarded-Method", method, "X-Forwarded-Uri", uri, "X-Forwarded-Host", host,
+				"X-Forwarded-For", addresses, "Content-Type", contentType)
+			w := httptest.NewRecorder()
+			api.ServeHTTP(w, r)
+			if w.Code < 400 || w.Code >= 500 {
+				t.Errorf("got %d %s", w.Code, w.Body)
+			}
+		}
+	})
+}
