@@ -51,7 +51,7 @@ build: ## Build the programs into bin/
 ##@ Check
 
 .PHONY: test
-test: redis controlplane ## Run all tests, against a real redis-server and a real kube-apiserver
+test: redis nginx controlplane ## Run all tests, against a real redis-server, nginx and kube-apiserver
 	@echo "test: go test $(RACE) ./..."
 	@KUBEBUILDER_ASSETS="$$(hack/controlplane/build.sh)" go test $(RACE) ./...
 
@@ -138,6 +138,10 @@ controlplane: ## Build etcd, kube-apiserver and kubectl, once a machine
 .PHONY: redis
 redis: ## Install redis-server, where it is missing and we may
 	@hack/redis.sh
+
+.PHONY: nginx
+nginx: ## Install nginx, where it is missing and we may
+	@hack/nginx.sh
 
 # The control plane stays: other clones on this machine use it too.
 .PHONY: clean

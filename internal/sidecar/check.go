@@ -2,10 +2,12 @@ package sidecar
 
 import (
 	"context"
+	_ "embed" // the description of the API
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -83,23 +85,40 @@ type checkLimit struct {
 	ResetAfterMs *int64 `json:"resetAfterMs,omitempty"`
 }
 
+// openAPI describes routes.
+//
+//go:embed openapi.yaml
+var openAPI []byte
+
 // newCheckAPI serves decisions to those who enforce them themselves.
-func newCheckAPI(l *tallyman.Limiter) http.Handler {
+func newCheckAPI(l *tallyman.Limiter, trustedHops int, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /v1/check", checkHandler(l.Admit))
-	mux.Handle("POST /v1/peek", checkHandler(l.Peek))
+	for pattern, handler := range routes(l, trustedHops, log) {
+		mux.Handle(pattern, handler)
+	}
 	return mux
+}
+
+func routes(l *tallyman.Limiter, trustedHops int, log *slog.Logger) map[string]http.Handler {
+	return map[string]http.Handler{
+		"POST /v1/check":     checkHandler(l.Admit),
+		"POST /v1/peek":      checkHandler(l.Peek),
+		"POST /v1/reserve":   reserveHandler(l),
+		"POST /v1/settle":    settleHandler(l),
+		"POST /v1/refund":    refundHandler(l),
+		"GET /v1/auth":       newForwardAuth(l, trustedHops, false, log),
+		"GET /v1/auth/nginx": newForwardAuth(l, trustedHops, true, log),
+		"GET /v1/openapi.yaml": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/yaml")
+			_, _ = w.Write(openAPI) // an error means that the client has gone
+		}),
+	}
 }
 
 func checkHandler(decide func(context.Context, tallyman.Request) tallyman.Decision) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		request, err := parseCheck(http.MaxBytesReader(w, r.Body, maxCheckBody))
-		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", tooLarge.Limit))
-			return
-		}
-		if err != nil {
-			writeProblem(w, http.StatusBadRequest, err.Error())
+		request, ok := read(w, r, &checkRequest{})
+		if !ok {
 			return
 		}
 		d := decide(r.Context(), request)
@@ -108,19 +127,38 @@ func checkHandler(decide func(context.Context, tallyman.Request) tallyman.Decisi
 	}
 }
 
-// parseCheck reads a description strictly: a misspelt field would be a request
-// that the policies do not see.
-func parseCheck(body io.Reader) (tallyman.Request, error) {
-	var c checkRequest
+// question is what a body is read into.
+type question interface {
+	// request is the one that the question is about, when all of it is valid.
+	request() (tallyman.Request, error)
+}
+
+// read reads a question. What is none it answers, and ok is false.
+func read(w http.ResponseWriter, r *http.Request, q question) (request tallyman.Request, ok bool) {
+	request, err := parse(http.MaxBytesReader(w, r.Body, maxCheckBody), q)
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", tooLarge.Limit))
+		return request, false
+	}
+	if err != nil {
+		writeProblem(w, http.StatusBadRequest, err.Error())
+		return request, false
+	}
+	return request, true
+}
+
+// parse reads strictly: a misspelt field would be a request that the policies do
+// not see.
+func parse(body io.Reader, q question) (tallyman.Request, error) {
 	decoder := json.NewDecoder(body)
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&c); err != nil {
+	if err := decoder.Decode(q); err != nil {
 		return tallyman.Request{}, fmt.Errorf("the body is not a check: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return tallyman.Request{}, errors.New("there is more than one JSON document in the body")
 	}
-	return c.request()
+	return q.request()
 }
 
 func (c *checkRequest) request() (tallyman.Request, error) {

@@ -103,7 +103,7 @@ func (c *Config) define(set *flag.FlagSet, f *flags) {
 	set.StringVar(&f.podLabelsFile, "pod-labels-file", "", "`file` with the pod's labels, as the downward API writes it")
 	set.StringVar(&c.Listen, "listen", "", "`address` of the reverse proxy")
 	set.StringVar(&f.upstream, "upstream", "", "`URL` of the app behind the reverse proxy, such as http://127.0.0.1:8080")
-	set.StringVar(&c.CheckListen, "check-listen", "", "`address` of the check API: POST /v1/check and /v1/peek")
+	set.StringVar(&c.CheckListen, "check-listen", "", "`address` of the check API and of forward-auth; GET /v1/openapi.yaml there describes them")
 	set.StringVar(&c.AdminListen, "admin-listen", "", "`address` of /healthz, /readyz, /metrics and /debug/policies")
 	set.IntVar(&o.TrustedHops, "trusted-hops", 0, "`number` of proxies in front that append to X-Forwarded-For")
 	set.StringVar(&f.probeFrom, "probe-from", "", "`addresses` or networks that the kubelet's probes come from, such as the node's address; they are not counted")

@@ -5,6 +5,8 @@
 //	sidecar.go  the servers' life, from start to drain
 //	proxy.go    the way to the app
 //	check.go    the check API
+//	reserve.go  its reservations and refunds
+//	auth.go     forward-auth, on the same listener
 //	admin.go    health, metrics, what is enforced
 //
 // It must not import a client of Kubernetes: a sidecar has no business with the

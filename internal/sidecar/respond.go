@@ -5,13 +5,16 @@ import (
 	"net/http"
 )
 
-// writeProblem answers with a problem document (RFC 9457).
+// problem is a problem document (RFC 9457).
+type problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail"`
+}
+
+// writeProblem answers with a problem document.
 func writeProblem(w http.ResponseWriter, status int, detail string) {
-	writeJSON(w, status, "application/problem+json", struct {
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail"`
-	}{http.StatusText(status), status, detail})
+	writeJSON(w, status, "application/problem+json", problem{http.StatusText(status), status, detail})
 }
 
 // writeJSON answers with a value of ours, which can always be encoded.

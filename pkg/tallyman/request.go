@@ -28,11 +28,21 @@ type Request struct {
 	ClientIP netip.Addr
 }
 
+// ClientIP tells the address of a client behind so many proxies as
+// Options.TrustedHops says, for Request.ClientIP where a request does not come from
+// a connection. Each of the proxies appends the address that it sees to
+// X-Forwarded-For, whose values are forwardedFor; what stands to the left of theirs
+// was sent by the client, and is not read. With fewer entries than hops, and with one
+// that is no address, it is the peer's, remoteAddr; the zero Addr is an unknown one.
+func ClientIP(remoteAddr string, forwardedFor []string, trustedHops int) netip.Addr {
+	return match.ClientIP(remoteAddr, forwardedFor, trustedHops)
+}
+
 // matchable is the request as the matchers take it.
 func (r *Request) matchable(trustedHops int) *match.Request {
 	ip := r.ClientIP
 	if !ip.IsValid() {
-		ip = match.ClientIP(r.RemoteAddr, r.Header["X-Forwarded-For"], trustedHops)
+		ip = ClientIP(r.RemoteAddr, r.Header["X-Forwarded-For"], trustedHops)
 	}
 	return &match.Request{
 		Method: r.Method, Host: r.Host, Path: r.Path, RawQuery: r.RawQuery,

@@ -2,12 +2,14 @@ package httplimit_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
@@ -28,19 +30,23 @@ spec:
     - header: {name: X-Api-Key}
 `
 
-func ExampleMiddleware() {
+// newLimiter enforces the policies within this process. With several servers, Store is
+// the URL of their Redis.
+func newLimiter() (*tallyman.Limiter, error) {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
-		log.Fatal(err)
+		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "policies.yaml")
 	if err := os.WriteFile(file, []byte(policies), 0o600); err != nil {
-		log.Fatal(err)
+		return nil, err
 	}
+	return tallyman.New(context.Background(), tallyman.Options{Store: tallyman.MemoryStore, PolicyFile: file})
+}
 
-	// With several servers, Store is the URL of their Redis.
-	limiter, err := tallyman.New(context.Background(), tallyman.Options{Store: tallyman.MemoryStore, PolicyFile: file})
+func ExampleMiddleware() {
+	limiter, err := newLimiter()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -60,4 +66,38 @@ func ExampleMiddleware() {
 	// 200 "per-key";r=1;t=3600
 	// 200 "per-key";r=0;t=3600
 	// 429 "per-key";r=0;t=3600
+}
+
+// A client of an API that admits two requests an hour for each key.
+func ExampleTransport() {
+	limiter, err := newLimiter()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close(context.Background())
+	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer api.Close()
+
+	client := &http.Client{Transport: &httplimit.Transport{Admitter: limiter, Base: api.Client().Transport}}
+	for range 3 {
+		r, err := http.NewRequest("GET", api.URL, nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		r.Header.Set("X-Api-Key", "alice")
+		resp, err := client.Do(r)
+		if refused, ok := errors.AsType[*httplimit.RefusedError](err); ok {
+			fmt.Println("limit", refused.Decision.Limit, "admits the next in", refused.Decision.RetryAfter.Round(time.Minute))
+			continue
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		resp.Body.Close()
+		fmt.Println(resp.StatusCode)
+	}
+	// Output:
+	// 200
+	// 200
+	// limit per-key admits the next in 1h0m0s
 }

@@ -3,6 +3,8 @@
 // limits in headers.
 //
 //	handler = httplimit.Middleware(limiter)(handler)
+//
+// Transport does the same for a client, before it asks others.
 package httplimit
 
 import (
