@@ -129,7 +129,8 @@ func CacheOptions() cache.Options {
 		case *corev1.Pod:
 			o.Spec, o.Status = corev1.PodSpec{}, corev1.PodStatus{Phase: o.Status.Phase}
 		case *corev1.Service:
-			o.Spec, o.Status = corev1.ServiceSpec{Selector: o.Spec.Selector}, corev1.ServiceStatus{}
+			// The pod webhook looks at the ports.
+			o.Spec, o.Status = corev1.ServiceSpec{Selector: o.Spec.Selector, Ports: o.Spec.Ports}, corev1.ServiceStatus{}
 		case *appsv1.Deployment:
 			o.Spec, o.Status = appsv1.DeploymentSpec{Selector: o.Spec.Selector}, appsv1.DeploymentStatus{}
 		case *appsv1.StatefulSet:

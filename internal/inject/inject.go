@@ -77,9 +77,12 @@ func Skip(pod *corev1.Pod, reason error) *corev1.Pod {
 	return pod
 }
 
-// WantsByItself says whether the pod was opted in by its own label, and not by
-// its namespace's.
-func WantsByItself(pod *corev1.Pod) bool { return pod.Labels[PodLabel] == "true" }
+// AsksItself says whether the pod has a label of its own about injection, and
+// does not just live in a namespace that is opted in.
+func AsksItself(pod *corev1.Pod) bool {
+	_, asks := pod.Labels[PodLabel]
+	return asks
+}
 
 func hasSidecar(pod *corev1.Pod) bool {
 	named := func(c corev1.Container) bool { return c.Name == Container }

@@ -59,7 +59,7 @@ func only(ports []appPort, name, none string) (appPort, error) {
 	case 1:
 		return found[0], nil
 	default:
-		return appPort{}, fmt.Errorf("containers %s and %s both call a port %q: rename one of them",
+		return appPort{}, fmt.Errorf("containers %.63q and %.63q both call a port %q: rename one of them",
 			found[0].container.Name, found[1].container.Name, name)
 	}
 }
@@ -77,13 +77,21 @@ func namedPorts(pod *corev1.Pod) (found []appPort) {
 	return found
 }
 
+// maxNames bounds the ports that a refusal names.
+const maxNames = 10
+
+// namesOf lists names that nobody has validated yet.
 func namesOf(ports []appPort) string {
 	var names []string
 	for _, p := range ports {
-		names = append(names, p.port.Name)
+		names = append(names, strconv.Quote(cut(p.port.Name, maxPortName)))
 	}
 	slices.Sort(names)
-	return strings.Join(slices.Compact(names), ", ")
+	names = slices.Compact(names)
+	if len(names) > maxNames {
+		names = append(names[:maxNames], "…")
+	}
+	return strings.Join(names, ", ")
 }
 
 // giveUpName renames the port. The container's own probes and hooks go on to

@@ -27,7 +27,7 @@ func TestAFaultyAnnotationIsToldWithItsRemedy(t *testing.T) {
 	for name, test := range map[string]struct{ key, value, want string }{
 		"a port by number":          {inject.PortAnnotation, "8080", "must be the name of one of the pod's ports"},
 		"an empty port":             {inject.PortAnnotation, "", "must be the name of one of the pod's ports"},
-		"a port that is not there":  {inject.PortAnnotation, "grpc", `no TCP port is called "grpc"; there are: http`},
+		"a port that is not there":  {inject.PortAnnotation, "grpc", `no TCP port is called "grpc"; there are: "http"`},
 		"a quantity with a space":   {inject.CPUAnnotation, "100 m", "must be a request or request/limit"},
 		"nothing":                   {inject.CPUAnnotation, "0", "above 0"},
 		"less than nothing":         {inject.CPUAnnotation, "-1", "above 0"},
