@@ -80,9 +80,9 @@ func checkSidecarStore(text string) error {
 	}
 	u, err := url.Parse(text)
 	switch {
-	case err != nil || u.Host == "" && u.Path == "":
+	case err != nil || u.Scheme == "" || u.Host == "" && u.Path == "":
 		return errors.New("--sidecar-store must be a URL such as redis://redis.tallyman-system:6379") // it may hold a password
-	case u.User != nil || u.Query().Has("username") || u.Query().Has("password"):
+	case u.User != nil || strings.Contains(u.RawQuery, "username") || strings.Contains(u.RawQuery, "password"):
 		return errors.New("--sidecar-store must have no credentials, since pods show it: " +
 			"put them into the Secret that --sidecar-store-secret names, in the pods' namespace")
 	default:

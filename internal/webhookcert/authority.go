@@ -2,6 +2,7 @@ package webhookcert
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -32,6 +33,9 @@ type Options struct {
 	Hosts []string
 	// Now is the clock; time.Now if nil.
 	Now func() time.Time
+	// Interval is how soon it is noticed that a caBundle is lost or the Secret
+	// replaced, at the price of two reads of single objects; 15 s if zero.
+	Interval time.Duration
 }
 
 // Authority has the certificate of one replica. It is safe for concurrent use.
@@ -46,6 +50,7 @@ func New(o Options) *Authority {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	o.Interval = cmp.Or(o.Interval, defaultInterval)
 	return &Authority{options: o}
 }
 

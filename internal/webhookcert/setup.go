@@ -18,9 +18,7 @@ import (
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=tallyman-injector,verbs=get;update
 
 const (
-	// interval is how soon a lost caBundle or a replaced Secret is noticed: two
-	// reads of single objects.
-	interval = 15 * time.Second
+	defaultInterval = 15 * time.Second
 	// retry is for when something is missing, such as at the first start.
 	retry = time.Second
 )
@@ -35,13 +33,17 @@ func (a *Authority) Setup(mgr ctrl.Manager) (err error) {
 	if err != nil {
 		return fmt.Errorf("make a client for the webhooks' authorities: %w", err)
 	}
-	return errors.Join(mgr.Add(loop{pass: a.Renew}), mgr.Add(loop{pass: a.Keep, leader: true}))
+	return errors.Join(
+		mgr.Add(loop{pass: a.Renew, interval: a.options.Interval}),
+		mgr.Add(loop{pass: a.Keep, interval: a.options.Interval, leader: true}),
+	)
 }
 
 // loop is a manager's Runnable that passes again and again.
 type loop struct {
-	pass   func(context.Context) error
-	leader bool
+	pass     func(context.Context) error
+	interval time.Duration
+	leader   bool
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
@@ -52,12 +54,12 @@ func (l loop) Start(ctx context.Context) error {
 	for pause := retry; ; {
 		switch err := l.pass(ctx); {
 		case err == nil:
-			pause = interval
+			pause = l.interval
 		case ctx.Err() != nil:
 		case errors.Is(err, errNoAuthority):
 			pause = retry
 		default:
-			pause = min(2*pause, interval)
+			pause = max(retry, min(2*pause, l.interval))
 			log.FromContext(ctx).Error(err, "Could not maintain the webhooks' certificates")
 		}
 		select {
