@@ -24,6 +24,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -396,6 +397,19 @@ func (w *world) testRotation(t *testing.T) {
 	if err := <-failed; err != nil {
 		t.Errorf("after %d pods: %v", admitted.Load(), err)
 	}
+
+	// An authority whose key is known to others is done away with at once, as
+	// docs/injection.md says.
+	second, err := w.served()
+	must(t, err)
+	must(t, w.Patch(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "tallyman-webhook-ca"}},
+		client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/data"}]`))))
+	eventually(t, func() error {
+		if signer, err := w.served(); err != nil || signer.Equal(second) {
+			return fmt.Errorf("the second authority still signs: %w", err)
+		}
+		return w.Create(t.Context(), pod(ns, nil, httpPort))
+	})
 }
 
 func must(t *testing.T, err error) {
