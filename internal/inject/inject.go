@@ -38,7 +38,7 @@ type Injection struct {
 // Inject puts a sidecar into a copy of the pod. The error says why that cannot
 // be, and what to do about it.
 func Inject(pod *corev1.Pod, c Config) (Injection, error) {
-	if hasSidecar(pod) || isMirror(pod) || pod.Labels[PodLabel] == "false" {
+	if HasSidecar(pod) || isMirror(pod) || pod.Labels[PodLabel] == "false" {
 		return Injection{Pod: pod}, nil
 	}
 	if err := check(pod); err != nil {
@@ -84,7 +84,9 @@ func AsksItself(pod *corev1.Pod) bool {
 	return asks
 }
 
-func hasSidecar(pod *corev1.Pod) bool {
+// HasSidecar says whether the pod has a container of the sidecar's name, wherever
+// it is from.
+func HasSidecar(pod *corev1.Pod) bool {
 	named := func(c corev1.Container) bool { return c.Name == Container }
 	return slices.ContainsFunc(pod.Spec.InitContainers, named) || slices.ContainsFunc(pod.Spec.Containers, named)
 }
