@@ -23,6 +23,8 @@ const (
 	volumePath = "/etc/tallyman/pod"
 	labelsFile = "labels"
 
+	tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+
 	// nobody is the user and group of the image: restricted Pod Security wants a
 	// number.
 	nobody = 65532
@@ -52,7 +54,12 @@ func newContainer(pod *corev1.Pod, c Config, t tuning, app corev1.ContainerPort)
 			{Name: app.Name, ContainerPort: proxy, Protocol: corev1.ProtocolTCP},
 			{Name: adminPortName, ContainerPort: admin, Protocol: corev1.ProtocolTCP},
 		},
-		VolumeMounts: []corev1.VolumeMount{{Name: volumeName, MountPath: volumePath, ReadOnly: true}},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: volumeName, MountPath: volumePath, ReadOnly: true},
+			// In the place of the pod's token, which the API server would mount
+			// there otherwise: the sidecar has no business with it.
+			{Name: volumeName, MountPath: tokenPath, ReadOnly: true},
+		},
 		// A native sidecar: it starts before the app, ends after it (so that no
 		// hook has to delay its SIGTERM), and does not keep a Job from completing.
 		RestartPolicy: new(corev1.ContainerRestartPolicyAlways),

@@ -116,9 +116,9 @@ func newWorld(t *testing.T) *world {
 	must(t, err)
 	must(t, plane.SendWebhooksHere(t.Context(), "tallyman-injector", int32(number)))
 
-	// The first authority is made so that two thirds of its life, a year and an
-	// hour, are over at a quarter past the hour before the last one.
-	w.clock.set(-105*time.Minute - 365*24*time.Hour/3*2 + 20*time.Minute)
+	// Two thirds of the first authority's life, a year and an hour of which the
+	// hour is before now, were over 105 minutes ago.
+	w.clock.set(-105*time.Minute - (365*24+1)*time.Hour/3*2 + time.Hour)
 	w.startManager(t, int(number))
 	eventually(t, func() error {
 		if len(w.bundle()) == 0 {
@@ -128,6 +128,9 @@ func newWorld(t *testing.T) *world {
 	})
 	w.clock.set(-2 * time.Hour)
 	eventually(t, func() error { _, err := w.served(); return err })
+	// The API server has to have heard of all of it.
+	ns := w.namespace(t, enabled)
+	eventually(t, func() error { return w.Create(t.Context(), pod(ns, nil, httpPort), client.DryRunAll) })
 	return w
 }
 
