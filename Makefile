@@ -14,7 +14,7 @@ GOLANGCI_LINT := go tool -modfile=hack/tools/golangci/go.mod golangci-lint
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 # What generate and manifests write.
-GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml
+GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml config/webhook/manifests.yaml
 
 .PHONY: help
 help: ## Print this text
@@ -36,9 +36,10 @@ generate: ## Write the API types' DeepCopy methods
 	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
 
 .PHONY: manifests
-manifests: ## Write the CRD and the manager's ClusterRole
+manifests: ## Write the CRD, the manager's roles and the webhooks
 	$(CONTROLLER_GEN) crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	$(CONTROLLER_GEN) rbac:roleName=manager-role paths=./internal/... output:rbac:artifacts:config=config/rbac
+	$(CONTROLLER_GEN) webhook paths=./internal/webhook/... output:webhook:artifacts:config=config/webhook
 
 .PHONY: fmt
 fmt: ## Format the code

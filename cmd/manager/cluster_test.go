@@ -34,6 +34,7 @@ const isLeader = `leader_election_master_status{name="manager.tallyman.dev"} 1`
 // administrator's client.
 type cluster struct {
 	client.Client
+	plane      *testenv.ControlPlane
 	kubectl    func(args ...string) string
 	kubeconfig string // the manager's
 }
@@ -50,7 +51,7 @@ func install(t *testing.T) *cluster {
 		}
 	})
 	scheme := runtime.NewScheme()
-	c := &cluster{kubeconfig: filepath.Join(t.TempDir(), "manager")}
+	c := &cluster{plane: plane, kubeconfig: filepath.Join(t.TempDir(), "manager")}
 	c.kubectl = kubectl(t, plane)
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -98,9 +99,9 @@ func (c *cluster) scraper() string {
 	return c.token("default", "scraper")
 }
 
-func (c *cluster) startReplica(t *testing.T, redis *testredis.Server) *process {
+func (c *cluster) startReplica(t *testing.T, redis *testredis.Server, args ...string) *process {
 	t.Helper()
-	return start(t, c.kubeconfig, "--store="+redis.URL(), "--leader-elect", "--leader-election-namespace="+home)
+	return start(t, c.kubeconfig, append(args, "--store="+redis.URL(), "--leader-elect", "--leader-election-namespace="+home)...)
 }
 
 // create makes a policy in a namespace of its own.

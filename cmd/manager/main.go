@@ -1,5 +1,6 @@
 // Command manager is the operator: it turns RateLimitPolicy objects into
 // definitions in Redis and writes down in their statuses what has become of them.
+// Told which image the sidecar has, it also puts that into pods.
 // See --help.
 package main
 
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
 	"github.com/tallyman-dev/tallyman/internal/controller"
@@ -53,7 +55,11 @@ func run(o options) error {
 		return err
 	}
 	defer redisClient.Close()
-	mgr, err := newManager(o)
+	injection, err := newInjection(o)
+	if err != nil {
+		return err
+	}
+	mgr, err := newManager(o, injection)
 	if err != nil {
 		return err
 	}
@@ -63,6 +69,9 @@ func run(o options) error {
 		Resync:   o.resync,
 		Registry: metrics.Registry,
 	})
+	if injection != nil {
+		err = errors.Join(err, injection.setup(mgr))
+	}
 	// +kubebuilder:scaffold:builder
 	if err != nil {
 		return err
@@ -70,7 +79,7 @@ func run(o options) error {
 	return mgr.Start(ctrl.SetupSignalHandler())
 }
 
-func newManager(o options) (ctrl.Manager, error) {
+func newManager(o options, i *injection) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
@@ -78,6 +87,10 @@ func newManager(o options) (ctrl.Manager, error) {
 	serving := metricsserver.Options{BindAddress: o.metricsAddress, SecureServing: o.metricsSecure}
 	if o.metricsSecure {
 		serving.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	var webhooks webhook.Server // none is started if nobody asks for it
+	if i != nil {
+		webhooks = i.server
 	}
 	restConfig, err := ctrl.GetConfig()
 	if err != nil {
@@ -87,6 +100,7 @@ func newManager(o options) (ctrl.Manager, error) {
 		Scheme:                        scheme,
 		Cache:                         controller.CacheOptions(),
 		Metrics:                       serving,
+		WebhookServer:                 webhooks,
 		HealthProbeBindAddress:        o.healthAddress,
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              "manager.tallyman.dev",

@@ -3,18 +3,22 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
+	"github.com/tallyman-dev/tallyman/internal/inject"
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
@@ -36,7 +40,17 @@ func TestMistakesInTheFlagsAreToldWithoutThePassword(t *testing.T) {
 		"a database of letters": {[]string{"--store=redis://u:hunter2@redis/zero"}, "the store's URL"},
 		"a broken escape":       {[]string{"--store=redis://u:hunter2%@redis"}, "the store's URL"},
 		"an unknown parameter":  {[]string{"--store=redis://u:hunter2@redis?poolsize=1"}, "query parameter"},
-		"too short a resync":    {[]string{"--store=redis://u:hunter2@redis", "--resync=1ms"}, "--resync must be 1s or more"},
+		"a webhook without a port": {
+			[]string{"--store=redis://redis", "--sidecar-image=sidecar", "--webhook-bind-address=9443"}, "--webhook-bind-address must be"},
+		"a webhook without a namespace": {
+			[]string{"--store=redis://redis", "--sidecar-image=sidecar"}, "--webhook-namespace is missing"},
+		"a sidecars' store with a password": {
+			[]string{"--store=redis://redis", "--sidecar-image=sidecar", "--sidecar-store=redis://u:hunter2@redis"}, "must have no credentials"},
+		"a password among its parameters": {
+			[]string{"--store=redis://redis", "--sidecar-image=sidecar", "--sidecar-store=redis://redis?password=hunter2"}, "must have no credentials"},
+		"a sidecars' store that is no URL": {
+			[]string{"--store=redis://redis", "--sidecar-image=sidecar", "--sidecar-store=hunter2"}, "--sidecar-store must be a URL"},
+		"too short a resync": {[]string{"--store=redis://u:hunter2@redis", "--resync=1ms"}, "--resync must be 1s or more"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), binary, test.args...)
@@ -70,6 +84,7 @@ func TestManagersInACluster(t *testing.T) {
 	c := install(t)
 	t.Run("one of two leads, and when it ends the other does", c.testTakeover)
 	t.Run("one outlives an outage of the store, and tells of it", c.testOutage)
+	t.Run("both put sidecars into pods, whoever leads", c.testInjection)
 	t.Run("one with the flags of the Deployment shows metrics only to those who may see them", c.testDeployment)
 }
 
@@ -138,6 +153,65 @@ func (c *cluster) testOutage(t *testing.T) {
 	}
 }
 
+// Each replica serves the webhook with a certificate of its own, by the leader's
+// authority.
+func (c *cluster) testInjection(t *testing.T) {
+	redis := testredis.Start(t)
+	args := []string{"--sidecar-image=tallyman/sidecar:v1", "--sidecar-store=redis://redis:6379", "--webhook-namespace=" + home}
+	replicas := []*process{c.startReplica(t, redis, args...), c.startReplica(t, redis, args...)}
+	for _, p := range replicas {
+		eventually(t, p.serves(t, "/readyz"))
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "shop-", Labels: map[string]string{inject.NamespaceLabel: "enabled"},
+	}}
+	if err := c.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range replicas {
+		_, port, err := net.SplitHostPort(p.webhook)
+		if err != nil {
+			t.Fatal(err)
+		}
+		number, err := strconv.ParseInt(port, 10, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.plane.SendWebhooksHere(t.Context(), "tallyman-injector", int32(number)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error {
+			// The API server may still ask the other one, or nobody.
+			if err := c.injects(t, ns.Name); err != nil {
+				return err
+			}
+			text, err := get(t, p.metrics, "", http.StatusOK)
+			if err == nil && !strings.Contains(text, `tallyman_injections_total{result="injected"}`) {
+				err = errors.New("another replica was asked")
+			}
+			return err
+		})
+	}
+}
+
+// injects checks that a new pod has a sidecar. An error is that of the API server.
+func (c *cluster) injects(t *testing.T, namespace string) error {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "orders-"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "app", Image: "orders", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
+		}}},
+	}
+	if err := c.Create(t.Context(), pod); err != nil {
+		return err
+	}
+	if len(pod.Spec.InitContainers) != 1 || pod.Spec.InitContainers[0].Image != "tallyman/sidecar:v1" {
+		t.Errorf("the pod has no sidecar: %+v", pod.Spec)
+	}
+	return nil
+}
+
 func (c *cluster) testDeployment(t *testing.T) {
 	redis := testredis.Start(t)
 	url := filepath.Join(t.TempDir(), "url")
@@ -145,7 +219,7 @@ func (c *cluster) testDeployment(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Of a flag that is there twice, the later one counts.
-	p := start(t, c.kubeconfig, append(deploymentArgs(t), "--store-file="+url, "--leader-election-namespace="+home)...)
+	p := start(t, c.kubeconfig, append(deploymentArgs(t), "--store-file="+url, "--leader-election-namespace="+home, "--webhook-namespace="+home)...)
 	eventually(t, p.serves(t, "/readyz"))
 	metrics := strings.Replace(p.metrics, "http:", "https:", 1)
 	for token, status := range map[string]int{

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/tallyman-dev/tallyman/internal/controller"
+	"github.com/tallyman-dev/tallyman/internal/inject"
 	"github.com/tallyman-dev/tallyman/internal/store"
 )
 
@@ -25,6 +26,9 @@ type options struct {
 	leaderElect                 bool
 	leaseNamespace              string
 	resync                      time.Duration
+	sidecar                     inject.Config
+	webhookAddress              string
+	webhookNamespace            string
 	log                         zap.Options
 }
 
@@ -45,6 +49,13 @@ func parse() (options, error) {
 	flag.BoolVar(&o.leaderElect, "leader-elect", false, "be one of several managers, of which one is active")
 	flag.StringVar(&o.leaseNamespace, "leader-election-namespace", "", "`namespace` of the managers' lease (default that of the manager's pod)")
 	flag.DurationVar(&o.resync, "resync", controller.DefaultResync, "how long a namespace is left alone when nothing happens in it; bounds how long a flushed Redis stays so")
+	flag.StringVar(&o.sidecar.Image, "sidecar-image", "", "`image` of the sidecar that is put into pods; injection is off if it is empty")
+	flag.StringVar(&o.sidecar.StoreURL, "sidecar-store", "", "`URL` of the Redis for sidecars, without credentials "+
+		"(default: the key url of the Secret in their namespace)")
+	flag.StringVar(&o.sidecar.StoreSecret, "sidecar-store-secret", "tallyman-store", "`name` of the Secret that sidecars take "+
+		"the store's url, username and password from, in their own namespace")
+	flag.StringVar(&o.webhookAddress, "webhook-bind-address", ":9443", "`address` where the API server asks about new pods")
+	flag.StringVar(&o.webhookNamespace, "webhook-namespace", "", "`namespace` of the webhook's Service and Secret (default that of the manager's pod)")
 	o.log.BindFlags(flag.CommandLine)
 	flag.CommandLine.Init("manager", flag.ContinueOnError) // any mistake ends in main, with the same exit code
 	if err := flag.CommandLine.Parse(os.Args[1:]); err != nil {

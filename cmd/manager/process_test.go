@@ -46,23 +46,25 @@ type process struct {
 	exited          chan struct{}
 	log             string // path of a file
 	health, metrics string // URLs
+	webhook         string // address
 }
 
 // start runs a manager with the flags that are given and some addresses.
 func start(t *testing.T, kubeconfig string, args ...string) *process {
 	t.Helper()
-	health, metrics := testredis.FreeAddr(t), testredis.FreeAddr(t)
+	health, metrics, webhook := testredis.FreeAddr(t), testredis.FreeAddr(t), testredis.FreeAddr(t)
 	p := &process{
 		exited: make(chan struct{}),
 		log:    filepath.Join(t.TempDir(), "log"),
-		health: "http://" + health, metrics: "http://" + metrics + "/metrics",
+		health: "http://" + health, metrics: "http://" + metrics + "/metrics", webhook: webhook,
 	}
 	log, err := os.Create(p.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	p.cmd = exec.Command(binary, append(args, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics)...)
+	p.cmd = exec.Command(binary, append(args, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics,
+		"--webhook-bind-address="+webhook)...)
 	p.cmd.Env = []string{"KUBECONFIG=" + kubeconfig}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {

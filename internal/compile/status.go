@@ -17,8 +17,8 @@ const (
 	// maxPodNames bounds the pods that a message names: enough to look at one,
 	// in a rollout of thousands.
 	maxPodNames = 10
-	// maxRejection bounds a pod's own words in a message, in bytes.
-	maxRejection = 256
+	// maxWhy bounds the words of one pod, or about it, in a message, in bytes.
+	maxWhy = 256
 )
 
 // Facts are what was observed of the store and of a namespace's pods.
@@ -48,6 +48,11 @@ type Fault struct {
 type Pod struct {
 	Name   string
 	Labels map[string]string
+	// WithoutSidecar says that no sidecar is among its containers. It can still
+	// enforce, by the library.
+	WithoutSidecar bool
+	// Reason is why it has none, if that is known.
+	Reason string
 }
 
 // Enforcer is what a pod says of itself.
@@ -109,7 +114,8 @@ type observation struct {
 	pod        string
 	reported   bool
 	generation int64  // that it enforces; 0 for none
-	rejection  string // why it enforces none
+	missing    bool   // is its sidecar
+	why        string // it enforces none, or has no sidecar
 }
 
 func reports(o observation) bool { return o.reported }
@@ -125,14 +131,14 @@ func observe(d *policy.Definition, f Facts) []observation {
 	pods := map[string]observation{}
 	for _, pod := range f.Pods {
 		if d.Selects(pod.Labels) {
-			pods[pod.Name] = observation{pod: pod.Name}
+			pods[pod.Name] = observation{pod: pod.Name, missing: pod.WithoutSidecar, why: pod.Reason}
 		}
 	}
 	for _, e := range f.Enforcers {
 		generation, enforces := e.Policies[d.Name]
 		rejection, rejects := e.Rejected[d.Name]
 		if enforces || rejects {
-			pods[e.Pod] = observation{pod: e.Pod, reported: true, generation: generation, rejection: rejection}
+			pods[e.Pod] = observation{pod: e.Pod, reported: true, generation: generation, why: rejection}
 		}
 	}
 	return slices.SortedFunc(maps.Values(pods), func(a, b observation) int { return cmp.Compare(a.pod, b.pod) })
@@ -140,31 +146,50 @@ func observe(d *policy.Definition, f Facts) []observation {
 
 // summarize tells who enforces and who does not.
 func summarize(pods []observation, generation int64) (string, *v1alpha1.Enforcers) {
-	var behind []string
-	rejection := ""
+	var behind, missing []observation
 	for _, o := range pods {
-		if o.generation == generation {
-			continue
-		}
-		behind = append(behind, o.pod)
-		if rejection == "" && o.rejection != "" {
-			rejection = fmt.Sprintf("; %s rejects it: %s", o.pod, cut(o.rejection, maxRejection))
+		switch {
+		case o.generation == generation:
+		case o.missing:
+			missing = append(missing, o)
+		default:
+			behind = append(behind, o)
 		}
 	}
-	current, total := len(pods)-len(behind), len(pods)
+	total := len(pods)
+	current := total - len(behind) - len(missing)
 	enforcers := v1alpha1.NewEnforcers(int32(current), int32(total))
+	message, colon := fmt.Sprintf("%d/%d pods enforce generation %d", current, total, generation), "; behind: "
 	switch {
 	case total == 0:
 		return "The policy selects no live pod", enforcers
 	case !slices.ContainsFunc(pods, reports):
-		return fmt.Sprintf("None of %s runs an enforcer that reports the policy: %s",
-			count(total, "selected pod"), list(behind, ", ", maxPodNames)), enforcers
+		message, colon = fmt.Sprintf("None of %s runs an enforcer that reports the policy", count(total, "selected pod")), ": "
 	}
-	message := fmt.Sprintf("%d/%d pods enforce generation %d", current, total, generation)
 	if len(behind) > 0 {
-		message += "; behind: " + list(behind, ", ", maxPodNames) + rejection
+		message += colon + list(names(behind), ", ", maxPodNames) + first(behind, "rejects it")
+	}
+	if len(missing) > 0 {
+		message += "; without a sidecar: " + list(names(missing), ", ", maxPodNames) + first(missing, "has none")
 	}
 	return message, enforcers
+}
+
+func names(pods []observation) (names []string) {
+	for _, o := range pods {
+		names = append(names, o.pod)
+	}
+	return names
+}
+
+// first tells why, for the first of the pods of which it is known.
+func first(pods []observation, what string) string {
+	for _, o := range pods {
+		if o.why != "" {
+			return fmt.Sprintf("; %s %s: %s", o.pod, what, cut(o.why, maxWhy))
+		}
+	}
+	return ""
 }
 
 func condition(p *v1alpha1.RateLimitPolicy, kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
+	"github.com/tallyman-dev/tallyman/internal/inject"
 	"github.com/tallyman-dev/tallyman/internal/policy"
 )
 
@@ -41,7 +42,7 @@ var _ = Describe("A policy", func() {
 
 		w.beat(ctx, "orders-a", map[string]int64{"orders": 1})
 		Eventually(ctx, conditions(p)).Should(HaveKeyWithValue("Enforced", "False Partial 1"))
-		Expect(message(p, "Enforced")).To(Equal("1/2 pods enforce generation 1; behind: orders-b"))
+		Expect(message(p, "Enforced")).To(Equal("1/2 pods enforce generation 1; without a sidecar: orders-b"))
 		Expect(p.Status.Enforcers).To(Equal(v1alpha1.NewEnforcers(1, 2)))
 
 		w.beat(ctx, "orders-b", map[string]int64{"orders": 1})
@@ -84,6 +85,21 @@ var _ = Describe("A policy", func() {
 			_, err := conditions(p)(ctx)
 			return p.Status.Enforcers.Summary, err
 		}).Should(Equal("0/0"), "a pod that has ended is none that should enforce")
+	})
+
+	It("names the pods that have no sidecar, and why (K7)", func(ctx context.Context) {
+		w.startManager()
+		p := w.policy("orders")
+		injected, skipped := w.pod("orders-a"), w.pod("orders-b")
+		injected.Spec.InitContainers = []corev1.Container{{Name: inject.Container, Image: "example.com/sidecar"}}
+		skipped.Annotations = map[string]string{inject.ReasonAnnotation: "its ports have no names"}
+		w.create(ctx, injected, skipped, p)
+		Eventually(ctx, conditions(p)).Should(HaveKeyWithValue("Enforced", "False NoEnforcers 1"))
+		Eventually(ctx, func(ctx context.Context) (string, error) {
+			_, err := conditions(p)(ctx)
+			return message(p, "Enforced"), err
+		}).Should(Equal("None of 2 selected pods runs an enforcer that reports the policy: orders-a; " +
+			"without a sidecar: orders-b; orders-b has none: its ports have no names"))
 	})
 
 	It("that is deleted leaves no definition and no entry in the index (P1)", func(ctx context.Context) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
 	"github.com/tallyman-dev/tallyman/internal/compile"
+	"github.com/tallyman-dev/tallyman/internal/inject"
 )
 
 // pods are those of the namespace that serve, or will.
@@ -23,7 +24,10 @@ func (r *reconciler) pods(ctx context.Context, ns Namespace, policies []v1alpha1
 	var live []compile.Pod
 	for i := range list.Items {
 		if p := &list.Items[i]; isLive(p) {
-			live = append(live, compile.Pod{Name: p.Name, Labels: p.Labels})
+			live = append(live, compile.Pod{
+				Name: p.Name, Labels: p.Labels,
+				WithoutSidecar: !inject.HasSidecar(p), Reason: p.Annotations[inject.ReasonAnnotation],
+			})
 		}
 	}
 	return live, nil

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
+	"github.com/tallyman-dev/tallyman/internal/inject"
 )
 
 // Alphabetical, so that none is missing or there twice.
@@ -127,9 +128,10 @@ func CacheOptions() cache.Options {
 	strip := func(o any) (any, error) {
 		switch o := o.(type) {
 		case *corev1.Pod:
-			o.Spec, o.Status = corev1.PodSpec{}, corev1.PodStatus{Phase: o.Status.Phase}
+			stripPod(o)
 		case *corev1.Service:
-			o.Spec, o.Status = corev1.ServiceSpec{Selector: o.Spec.Selector}, corev1.ServiceStatus{}
+			// The pod webhook looks at the ports.
+			o.Spec, o.Status = corev1.ServiceSpec{Selector: o.Spec.Selector, Ports: o.Spec.Ports}, corev1.ServiceStatus{}
 		case *appsv1.Deployment:
 			o.Spec, o.Status = appsv1.DeploymentSpec{Selector: o.Spec.Selector}, appsv1.DeploymentStatus{}
 		case *appsv1.StatefulSet:
@@ -138,10 +140,22 @@ func CacheOptions() cache.Options {
 			o.Spec, o.Status = appsv1.DaemonSetSpec{Selector: o.Spec.Selector}, appsv1.DaemonSetStatus{}
 		}
 		if o, ok := o.(client.Object); ok {
-			o.SetAnnotations(nil)
+			if _, isPod := o.(*corev1.Pod); !isPod {
+				o.SetAnnotations(nil)
+			}
 			o.SetManagedFields(nil)
 		}
 		return o, nil
 	}
 	return cache.Options{DefaultTransform: strip}
+}
+
+// stripPod leaves of a pod whether it has a sidecar, or why it has none.
+func stripPod(p *corev1.Pod) {
+	var spec corev1.PodSpec
+	if inject.HasSidecar(p) {
+		spec.InitContainers = []corev1.Container{{Name: inject.Container}}
+	}
+	p.Spec, p.Status = spec, corev1.PodStatus{Phase: p.Status.Phase}
+	maps.DeleteFunc(p.Annotations, func(key, _ string) bool { return key != inject.ReasonAnnotation })
 }

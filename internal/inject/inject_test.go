@@ -1,0 +1,190 @@
+package inject_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tallyman-dev/tallyman/internal/inject"
+	"github.com/tallyman-dev/tallyman/internal/sidecar"
+)
+
+var update = flag.Bool("update", false, "write what comes out to testdata/*.out.yaml")
+
+// config is the manager's in tests.
+var config = inject.Config{Image: "tallyman/sidecar:v1.2.3", StoreSecret: "tallyman-store", Prefix: "tallyman"}
+
+// input is a file testdata/*.in.yaml.
+type input struct {
+	Pod      corev1.Pod       `json:"pod"`
+	Services []corev1.Service `json:"services"`
+	// Image and StoreURL are other than the usual ones.
+	Image    string `json:"image"`
+	StoreURL string `json:"storeURL"`
+}
+
+// output is a file testdata/*.out.yaml: what comes of it.
+type output struct {
+	Refusal  string      `json:"refusal,omitempty"`
+	Warnings []string    `json:"warnings,omitempty"`
+	Bypasses []string    `json:"bypasses,omitempty"`
+	Pod      *corev1.Pod `json:"pod,omitempty"`
+}
+
+func TestGoldenFiles(t *testing.T) {
+	for name, in := range inputs(t) {
+		t.Run(name, func(t *testing.T) {
+			got, err := yaml.Marshal(run(in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, filepath.Join("testdata", name+".out.yaml"), got)
+		})
+	}
+}
+
+func run(in input) output {
+	injected, err := inject.Inject(&in.Pod, in.config())
+	if err != nil {
+		return output{Refusal: err.Error()}
+	}
+	out := output{Warnings: injected.Warnings, Pod: injected.Pod}
+	for i := range in.Services {
+		if bypass := injected.Bypass(&in.Services[i]); bypass != "" {
+			out.Bypasses = append(out.Bypasses, bypass)
+		}
+	}
+	return out
+}
+
+func (in *input) config() inject.Config {
+	c := config
+	if in.Image != "" {
+		c.Image = in.Image
+	}
+	c.StoreURL = in.StoreURL
+	return c
+}
+
+// inputs are the files testdata/*.in.yaml, by name.
+func inputs(t *testing.T) map[string]input {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/*.in.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("find testdata: %d files, %v", len(paths), err)
+	}
+	found := map[string]input{}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var in input
+		if err := yaml.UnmarshalStrict(text, &in); err != nil {
+			t.Fatalf("read %s: %v", path, err)
+		}
+		found[strings.TrimSuffix(filepath.Base(path), ".in.yaml")] = in
+	}
+	return found
+}
+
+func compare(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v (go test ./internal/inject -update writes it)", err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+// The pod that is given belongs to the caller.
+func TestThePodThatIsGivenIsNotChanged(t *testing.T) {
+	for name, in := range inputs(t) {
+		before := in.Pod.DeepCopy()
+		_, _ = inject.Inject(&in.Pod, in.config())
+		if diff := cmp.Diff(before, &in.Pod); diff != "" {
+			t.Errorf("%s (-before +after):\n%s", name, diff)
+		}
+	}
+}
+
+// Case K9: webhooks are called again after others have changed the pod.
+func TestASecondInjectionChangesNothing(t *testing.T) {
+	for name, in := range inputs(t) {
+		once, err := inject.Inject(&in.Pod, in.config())
+		if err != nil {
+			continue
+		}
+		changed := once.Pod.DeepCopy()
+		changed.Spec.Containers = append(changed.Spec.Containers, corev1.Container{
+			Name: "added", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 9}},
+		})
+		twice, err := inject.Inject(changed, in.config())
+		if diff := cmp.Diff(changed, twice.Pod); err != nil || diff != "" {
+			t.Errorf("%s: %v (-once +twice):\n%s", name, err, diff)
+		}
+	}
+}
+
+// What is generated must be understood by the program that gets it.
+func TestTheSidecarUnderstandsItsFlags(t *testing.T) {
+	labels := filepath.Join(t.TempDir(), "labels")
+	if err := os.WriteFile(labels, []byte("app=\"orders\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, in := range inputs(t) {
+		injected, err := inject.Inject(&in.Pod, in.config())
+		if err != nil || injected.Port == nil {
+			continue
+		}
+		container := injected.Pod.Spec.InitContainers[0]
+		env := map[string]string{"TALLYMAN_STORE": "redis://redis:6379", "POD_NAME": "orders-1", "POD_NAMESPACE": "shop"}
+		args := slices.Clone(container.Args)
+		for i, arg := range args {
+			arg = strings.Replace(arg, "/etc/tallyman/pod/labels", labels, 1)
+			args[i] = strings.Replace(arg, "$(NODE_ADDRESSES)", "192.0.2.1,2001:db8::1", 1) // as the kubelet does
+		}
+		c, err := sidecar.ParseConfig(args, func(name string) string { return env[name] }, t.Output())
+		if err != nil {
+			t.Errorf("%s: %v: %q", name, err, args)
+			continue
+		}
+		if c.Limiter.Labels["app"] != "orders" || len(c.Limiter.ProbeSources) != 2 || c.Limiter.Namespace != "shop" || c.Limiter.Pod != "orders-1" {
+			t.Errorf("%s: the sidecar does not know its pod: %+v", name, c.Limiter)
+		}
+		for name := range env {
+			if !slices.ContainsFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == name }) {
+				t.Errorf("the sidecar has no variable %s", name)
+			}
+		}
+	}
+}
+
+func TestASkippedPodTellsWhy(t *testing.T) {
+	pod := &corev1.Pod{}
+	_, reason := inject.Inject(pod, config)
+	if reason == nil {
+		t.Fatal("a pod without ports got a sidecar")
+	}
+	skipped := inject.Skip(pod, reason)
+	if got := skipped.Annotations[inject.ReasonAnnotation]; got != reason.Error() {
+		t.Errorf("the pod says %q, not %q", got, reason)
+	}
+	if pod.Annotations != nil {
+		t.Error("the pod that was given is changed")
+	}
+}
