@@ -13,6 +13,10 @@ GOLANGCI_LINT := go tool -modfile=hack/tools/golangci/go.mod golangci-lint
 # than no tests.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
+# Without golang.org/x/net/trace in gRPC, which links html/template, the linker can
+# leave out methods that nobody calls: the sidecar is a third smaller.
+BUILD_TAGS := grpcnotrace
+
 # What generate and manifests write.
 GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml
 
@@ -46,7 +50,7 @@ fmt: ## Format the code
 
 .PHONY: build
 build: ## Build the programs into bin/
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -tags=$(BUILD_TAGS) -ldflags='-s -w' -o bin/ ./cmd/...
 
 ##@ Check
 
