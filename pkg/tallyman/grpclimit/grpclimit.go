@@ -85,15 +85,16 @@ func Request(ctx context.Context, fullMethod string) tallyman.Request {
 	return r
 }
 
-// Status is that of a call that was not admitted: RESOURCE_EXHAUSTED, with a
-// RetryInfo where there is a time at which it can be admitted, or UNAVAILABLE when
-// the store did not answer.
+// Status is that of a call that was not admitted: RESOURCE_EXHAUSTED, or UNAVAILABLE
+// when the store did not answer. It has a RetryInfo where there is a time at which
+// the call can be admitted, and the policy has clients told.
 func Status(d tallyman.Decision) *status.Status {
+	code := codes.ResourceExhausted
 	if d.IsOutage() {
-		return status.New(codes.Unavailable, d.Detail())
+		code = codes.Unavailable
 	}
-	s := status.New(codes.ResourceExhausted, d.Detail())
-	if d.RetryAfter > 0 {
+	s := status.New(code, d.Detail())
+	if d.RetryAfter > 0 && d.Response.Headers != tallyman.HeadersNone {
 		s, _ = s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(d.RetryAfter)}) // it is no OK, and a message
 	}
 	return s

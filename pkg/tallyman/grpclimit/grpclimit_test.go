@@ -211,6 +211,18 @@ func TestPoliciesSeeACall(t *testing.T) {
 	}
 }
 
+func TestRefusalsTellNothingWhereThePolicySaysSo(t *testing.T) {
+	client, _ := serve(t, limiter(t, tallyman.MemoryStore, `response: {headers: None}, `+one))
+	var md metadata.MD
+	if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{}, grpc.Header(&md)); err != nil || len(md["ratelimit"]) > 0 {
+		t.Errorf("got %v, %v", md, err)
+	}
+	_, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{}, grpc.Trailer(&md))
+	if s := status.Convert(err); s.Code() != codes.ResourceExhausted || len(s.Details()) > 0 || len(md["retry-after"]) > 0 {
+		t.Errorf("got %v with %v", err, md)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	for reason, want := range map[tallyman.Reason]codes.Code{
 		tallyman.CostExceedsLimit: codes.ResourceExhausted, tallyman.KeyDenied: codes.ResourceExhausted,

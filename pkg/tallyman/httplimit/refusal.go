@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"net/http"
+	"strconv"
 
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 )
@@ -49,9 +50,9 @@ type Answer struct {
 //     document (RFC 9457).
 //   - When the store did not answer, it is 503, whatever the policy says, since
 //     the client has done nothing wrong.
-//   - A gRPC call gets a trailers-only answer: RESOURCE_EXHAUSTED, or
-//     UNAVAILABLE when the store did not answer. Its HTTP status is 200: that of
-//     the call is in Grpc-Status.
+//   - A gRPC call gets a trailers-only answer: RESOURCE_EXHAUSTED, with a
+//     RetryInfo where there is a Retry-After, or UNAVAILABLE when the store did not
+//     answer. Its HTTP status is 200: that of the call is in Grpc-Status.
 func Refusal(d tallyman.Decision, isGRPC bool) Answer {
 	a := Answer{StatusCode: d.Response.StatusCode, Header: http.Header{}}
 	SetHeaders(a.Header, d)
@@ -86,16 +87,24 @@ func violated(limits []tallyman.LimitDecision) []string {
 	return titles
 }
 
+// Codes of gRPC.
+const (
+	resourceExhausted = 8
+	unavailable       = 14
+)
+
 func (a *Answer) refuseGRPC(d tallyman.Decision) {
-	const resourceExhausted, unavailable = "8", "14"
-	status := resourceExhausted
+	code := uint64(resourceExhausted)
 	if d.IsOutage() {
-		status = unavailable
+		code = unavailable
 	}
 	a.StatusCode = http.StatusOK
 	a.Header.Set("Content-Type", "application/grpc")
-	a.Header.Set("Grpc-Status", status)
+	a.Header.Set("Grpc-Status", strconv.FormatUint(code, 10))
 	a.Header.Set("Grpc-Message", d.Detail())
+	if d.RetryAfter > 0 && d.Response.Headers != tallyman.HeadersNone {
+		a.Header.Set("Grpc-Status-Details-Bin", statusDetails(code, d.Detail(), d.RetryAfter))
+	}
 }
 
 func (a *Answer) setProblem(p problem) {
