@@ -63,7 +63,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }() // until Stop
 	defer server.Stop()
 
 	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
