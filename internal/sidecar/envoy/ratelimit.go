@@ -33,9 +33,11 @@ func (s *rateLimitService) ShouldRateLimit(ctx context.Context, in *rlspb.RateLi
 		return nil, status.Error(codes.Unavailable, "the store did not take back the hits")
 	}
 
-	out := &rlspb.RateLimitResponse{OverallCode: codeOf(all)}
-	for _, d := range c.each {
-		out.Statuses = append(out.Statuses, statusOf(d))
+	out := &rlspb.RateLimitResponse{
+		OverallCode: codeOf(all), Statuses: make([]*rlspb.RateLimitResponse_DescriptorStatus, len(c.each)),
+	}
+	for i := range c.each {
+		out.Statuses[i] = statusOf(c.each[i])
 	}
 	if all.Allowed {
 		headers := http.Header{}

@@ -26,6 +26,9 @@ const (
 	maxCalls = 1000
 )
 
+// streamWorkers is how many calls at a time are answered by goroutines that stay.
+const streamWorkers = 64
+
 // Server serves both protocols. Like an http.Server it serves once.
 type Server struct{ grpc *grpc.Server }
 
@@ -34,6 +37,8 @@ type Server struct{ grpc *grpc.Server }
 func NewServer(ctx context.Context, l *tallyman.Limiter) *Server {
 	s := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessage),
+		// A goroutine whose stack has grown already takes less than a new one does.
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.MaxConcurrentStreams(maxCalls),
 		grpc.ConnectionTimeout(10*time.Second), // until a client has said that it speaks HTTP/2
 		// Find out about clients that are gone, and let those ask whether we are.
