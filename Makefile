@@ -13,6 +13,10 @@ GOLANGCI_LINT := go tool -modfile=hack/tools/golangci/go.mod golangci-lint
 # than no tests.
 RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
+# Without golang.org/x/net/trace in gRPC, which links html/template, the linker can
+# leave out methods that nobody calls: the sidecar is a third smaller.
+BUILD_TAGS := grpcnotrace
+
 # What generate and manifests write.
 GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml config/webhook/manifests.yaml
 
@@ -47,7 +51,7 @@ fmt: ## Format the code
 
 .PHONY: build
 build: ## Build the programs into bin/
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -tags=$(BUILD_TAGS) -ldflags='-s -w' -o bin/ ./cmd/...
 
 ##@ Check
 
@@ -106,7 +110,7 @@ PROGRAMS := manager sidecar
 .PHONY: images
 images: ## Build the images (IMAGE_PREFIX=tallyman IMAGE_TAG=dev ARCH=amd64|arm64) with docker
 	@mkdir -p bin/linux-$(ARCH)
-	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -ldflags='-s -w' -o bin/linux-$(ARCH)/ $(PROGRAMS:%=./cmd/%)
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -tags=$(BUILD_TAGS) -ldflags='-s -w' -o bin/linux-$(ARCH)/ $(PROGRAMS:%=./cmd/%)
 	@for program in $(PROGRAMS); do \
 	  docker build --quiet --build-arg PROGRAM=$$program --build-arg TARGETARCH=$(ARCH) \
 	    --tag $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG) . >/dev/null; \

@@ -13,7 +13,10 @@ const module = "github.com/tallyman-dev/tallyman/"
 const (
 	apimachinery = "k8s.io/apimachinery/..."
 	cel          = "github.com/google/cel-go/..."
+	grpc         = "google.golang.org/grpc/..."
 	prometheus   = "github.com/prometheus/client_golang/..."
+	protobuf     = "google.golang.org/protobuf/..."
+	rpc          = "google.golang.org/genproto/googleapis/rpc/..."
 	redis        = "github.com/redis/go-redis/v9/..."
 	roots        = "golang.org/x/crypto/x509roots/fallback"
 	yaml         = "sigs.k8s.io/yaml"
@@ -54,8 +57,12 @@ var mayImport = []rule{
 		"definitions in Redis are read in the sidecar, which must stay small"},
 	{"pkg/tallyman", []string{"internal/limiter", "internal/store", "internal/policy", "internal/policyfile", "internal/match"},
 		"the library is a façade, and applications link all that it imports"},
+	{"pkg/tallyman/grpclimit", []string{"pkg/tallyman/...", grpc, protobuf, rpc},
+		"applications that serve gRPC have its libraries already"},
 	{"pkg/tallyman/...", []string{"pkg/tallyman"},
 		"adapters use what any application could use"},
+	{"internal/sidecar/envoy", []string{"pkg/tallyman/...", grpc, protobuf, rpc, "github.com/envoyproxy/go-control-plane/envoy/..."},
+		"Envoy's protocols, and the large library of their messages, are in one place"},
 	{"internal/sidecar/...", []string{"pkg/tallyman/...", prometheus},
 		"the sidecar is an application of the public library, which thereby proves sufficient"},
 	{"cmd/sidecar", []string{"internal/sidecar/...", "pkg/tallyman/...", prometheus, "github.com/redis/go-redis/v9/logging", roots},

@@ -62,7 +62,7 @@ func cutLast(list string) (before, last string, more bool) {
 // is none is the zero Addr.
 func parseAddress(s string) netip.Addr {
 	s = strings.TrimSpace(s)
-	if len(s) > maxAddress {
+	if s == "" || len(s) > maxAddress { // no errors are made for what is often not there
 		return netip.Addr{}
 	}
 	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))

@@ -26,6 +26,8 @@ type Config struct {
 	Upstream *url.URL
 	// CheckListen is the address of the check API.
 	CheckListen string
+	// GRPCListen is the address of Envoy's protocols.
+	GRPCListen string
 	// AdminListen is the address of health, metrics and what is enforced.
 	AdminListen string
 
@@ -104,6 +106,7 @@ func (c *Config) define(set *flag.FlagSet, f *flags) {
 	set.StringVar(&c.Listen, "listen", "", "`address` of the reverse proxy")
 	set.StringVar(&f.upstream, "upstream", "", "`URL` of the app behind the reverse proxy, such as http://127.0.0.1:8080")
 	set.StringVar(&c.CheckListen, "check-listen", "", "`address` of the check API and of forward-auth; GET /v1/openapi.yaml there describes them")
+	set.StringVar(&c.GRPCListen, "grpc-listen", "", "`address` of Envoy's rate limit service and external authorization")
 	set.StringVar(&c.AdminListen, "admin-listen", "", "`address` of /healthz, /readyz, /metrics and /debug/policies")
 	set.IntVar(&o.TrustedHops, "trusted-hops", 0, "`number` of proxies in front that append to X-Forwarded-For")
 	set.StringVar(&f.probeFrom, "probe-from", "", "`addresses` or networks that the kubelet's probes come from, such as the node's address; they are not counted")
@@ -222,7 +225,7 @@ func (c *Config) checkPolicies() error {
 // checkServices is about what is served where.
 func (c *Config) checkServices() error {
 	for _, s := range []struct{ flag, address string }{
-		{"listen", c.Listen}, {"check-listen", c.CheckListen}, {"admin-listen", c.AdminListen},
+		{"listen", c.Listen}, {"check-listen", c.CheckListen}, {"grpc-listen", c.GRPCListen}, {"admin-listen", c.AdminListen},
 	} {
 		if _, _, err := net.SplitHostPort(s.address); s.address != "" && err != nil {
 			return fmt.Errorf("--%s must be an address with a port, such as 127.0.0.1:8081, not %q", s.flag, s.address)
@@ -233,8 +236,8 @@ func (c *Config) checkServices() error {
 		return errors.New("--upstream is missing: give the URL of the app behind --listen, such as http://127.0.0.1:8080")
 	case c.Listen == "" && c.Upstream != nil:
 		return errors.New("--listen is missing: give the address of the proxy in front of --upstream, such as 127.0.0.1:8081")
-	case c.Listen == "" && c.CheckListen == "" && c.AdminListen == "":
-		return errors.New("there is nothing to serve: give --listen with --upstream, or --check-listen")
+	case c.Listen == "" && c.CheckListen == "" && c.GRPCListen == "" && c.AdminListen == "":
+		return errors.New("there is nothing to serve: give --listen with --upstream, --check-listen or --grpc-listen")
 	case c.DrainTimeout < 0:
 		return errors.New("--drain-timeout must be 0s or more")
 	default:

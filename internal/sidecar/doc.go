@@ -1,5 +1,6 @@
 // Package sidecar serves a tallyman.Limiter beside an app: as a reverse proxy in
-// front of it, as an API that answers checks, and to those who watch it.
+// front of it, as an API that answers checks, by Envoy's protocols, and to those
+// who watch it.
 //
 //	config.go   flags and environment
 //	sidecar.go  the servers' life, from start to drain
@@ -7,6 +8,7 @@
 //	check.go    the check API
 //	reserve.go  its reservations and refunds
 //	auth.go     forward-auth, on the same listener
+//	envoy/      Envoy's rate limit service and external authorization
 //	admin.go    health, metrics, what is enforced
 //
 // It must not import a client of Kubernetes: a sidecar has no business with the

@@ -31,7 +31,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	}
 	builtIn.Store(&dir)
 	path := filepath.Join(dir, "sidecar")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", path, "../../cmd/sidecar").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-tags=grpcnotrace", "-o", path, "../../cmd/sidecar").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the sidecar: %w\n%s", err, out)
 	}
 	return path, nil

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tallyman-dev/tallyman/internal/sidecar/envoy"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
 )
@@ -41,6 +42,7 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 	services, err := listen([]service{
 		{name: "proxy", address: c.Listen, handler: httplimit.Middleware(limiter)(proxy)},
 		{name: "check API", address: c.CheckListen, handler: newCheckAPI(limiter, c.Limiter.TrustedHops, log), readTimeout: readTimeout},
+		{name: "Envoy gRPC", address: c.GRPCListen, server: envoy.NewServer(ctx, limiter)},
 		// Who watches us watches to the end: it is drained last.
 		{name: "admin", address: c.AdminListen, handler: newAdmin(ctx, limiter, m.registry), readTimeout: readTimeout},
 	}, log)
@@ -53,13 +55,23 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 // readTimeout is ample for requests that have a small body, or none.
 const readTimeout = 10 * time.Second
 
-// service is something to be served.
+// service is something to be served: a handler, or a server of its own.
 type service struct {
 	name, address string
 	handler       http.Handler
 	readTimeout   time.Duration // of a whole request; none where bodies are streams
+	server        server
 	listener      net.Listener
-	server        *http.Server
+}
+
+// server is what an http.Server does for us.
+type server interface {
+	// Serve serves until one of the others is called, and returns nil or
+	// http.ErrServerClosed then.
+	Serve(net.Listener) error
+	// Shutdown lets requests that are under way end, unless ctx does before.
+	Shutdown(ctx context.Context) error
+	Close() error
 }
 
 // listen opens all listeners before anything is served. Services without an
@@ -75,8 +87,11 @@ func listen(wanted []service, log *slog.Logger) (services []service, err error) 
 			}
 			return nil, fmt.Errorf("listen for the %s: %w", s.name, err)
 		}
-		s.server = newServer(s.handler, log)
-		s.server.ReadTimeout = s.readTimeout
+		if s.handler != nil {
+			server := newServer(s.handler, log)
+			server.ReadTimeout = s.readTimeout
+			s.server = server
+		}
 		log.Info("Listening", "service", s.name, "address", s.listener.Addr().String())
 		services = append(services, s)
 	}
@@ -110,7 +125,7 @@ func serve(ctx context.Context, services []service, timeout time.Duration, log *
 	defer running.Wait()
 	for _, s := range services {
 		running.Go(func() {
-			if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			if err := s.server.Serve(s.listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
 				failed <- fmt.Errorf("serve the %s: %w", s.name, err)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tallyman-dev/tallyman/internal/limiter"
 	"github.com/tallyman-dev/tallyman/internal/match"
+	"github.com/tallyman-dev/tallyman/internal/policy"
 )
 
 // Admit decides a request and charges it to every limit that it meets, or, when
@@ -44,21 +45,27 @@ func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
 func (l *Limiter) decide(ctx context.Context, r Request, call limiter.Call) Decision {
 	s := l.current.Load()
 	if len(s.policies) == 0 {
-		if !l.IsReady() {
-			return Decision{Allowed: true, Degraded: true, Reason: DefinitionsUnknown}
-		}
+		return l.unlimited()
+	}
+	if l.isExempt(&r) {
 		return Decision{Allowed: true}
 	}
-	if match.IsPreflight(r.Method, r.Header) || r.isProbe(l.probeSources) {
-		return Decision{Allowed: true}
-	}
-	m := l.meet(s, r.matchable(l.trustedHops))
-	// A request that lacks a key, or whose key is denied, is refused before the
-	// store is asked.
-	if len(m.hits) > 0 && !slices.ContainsFunc(m.limits, isDenied) {
-		l.ask(ctx, m, call)
-	}
+	m := l.meet(s, &r)
+	l.ask(ctx, m, call)
 	return m.conclude()
+}
+
+// unlimited is the decision where there are no policies.
+func (l *Limiter) unlimited() Decision {
+	if !l.IsReady() {
+		return Decision{Allowed: true, Degraded: true, Reason: DefinitionsUnknown}
+	}
+	return Decision{Allowed: true}
+}
+
+// isExempt recognises requests that no limit counts.
+func (l *Limiter) isExempt(r *Request) bool {
+	return match.IsPreflight(r.Method, r.Header) || r.isProbe(l.probeSources)
 }
 
 // isDenied says whether a limit refuses whatever the count is.
@@ -79,25 +86,26 @@ type meeting struct {
 }
 
 // meet asks every limit of every policy what it does with the request.
-func (l *Limiter) meet(s *snapshot, r *match.Request) *meeting {
+func (l *Limiter) meet(s *snapshot, r *Request) *meeting {
 	m := &meeting{}
+	matchable := r.matchable(l.trustedHops)
 	for _, e := range s.policies {
 		for i := range e.rules {
 			rule := &e.rules[i]
-			o := rule.matcher.Evaluate(r)
+			o := rule.matcher.Evaluate(matchable)
 			if o.Err != nil {
 				l.observer.ExpressionFailed(rule.template.Policy, rule.template.Limit)
 				l.logger.Debug("Took the safe side", "policy", rule.template.Policy, "error", o.Err)
 			}
 			if o.Verdict != match.Skip {
-				m.add(rule, o, len(s.policies) > 1)
+				m.add(rule, o, r.Hits, len(s.policies) > 1)
 			}
 		}
 	}
 	return m
 }
 
-func (m *meeting) add(r *rule, o match.Outcome, severalPolicies bool) {
+func (m *meeting) add(r *rule, o match.Outcome, hits int64, severalPolicies bool) {
 	d := r.template
 	if severalPolicies {
 		d.Title = r.qualified
@@ -112,7 +120,7 @@ func (m *meeting) add(r *rule, o match.Outcome, severalPolicies bool) {
 		limit := r.of(o)
 		d.Requests, d.Capacity, d.Window = limit.Limit().Requests, limit.Capacity(), limit.Window(time.Now())
 		m.hits = append(m.hits, limiter.Hit{
-			Rule: limit, Key: limiter.CounterKey(r.keyBase, o.Key), Cost: o.Cost, Shadow: d.Shadow,
+			Rule: limit, Key: limiter.CounterKey(r.keyBase, o.Key), Cost: times(o.Cost, hits), Shadow: d.Shadow,
 		})
 		m.places = append(m.places, len(m.limits))
 		if m.timeout == 0 || r.policy.timeout < m.timeout {
@@ -123,8 +131,24 @@ func (m *meeting) add(r *rule, o match.Outcome, severalPolicies bool) {
 	m.limits = append(m.limits, d)
 }
 
-// ask has the engine decide the hits, all in one call.
+// times is the cost of so many hits, and at most policy.MaxInteger, which is more
+// than any limit has.
+func times(cost, hits int64) int64 {
+	if hits <= 1 {
+		return cost
+	}
+	if cost > policy.MaxInteger/hits {
+		return policy.MaxInteger
+	}
+	return cost * hits
+}
+
+// ask has the engine decide the hits, all in one call. A request that lacks a key,
+// or whose key is denied, is refused before the store is asked.
 func (l *Limiter) ask(ctx context.Context, m *meeting, call limiter.Call) {
+	if len(m.hits) == 0 || slices.ContainsFunc(m.limits, isDenied) {
+		return
+	}
 	call.Hits, call.Timeout = m.hits, m.timeout
 	if err := l.engine.Do(context.WithoutCancel(ctx), &call); err != nil {
 		l.logger.Error("A request could not be decided, and is refused", "error", err)

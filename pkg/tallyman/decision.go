@@ -1,6 +1,7 @@
 package tallyman
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/limiter"
@@ -61,6 +62,31 @@ type Decision struct {
 func (d Decision) Release() {
 	if d.release != nil {
 		d.release()
+	}
+}
+
+// IsOutage says whether a request was refused since it cannot be counted, which is
+// no fault of the client's.
+func (d Decision) IsOutage() bool {
+	return !d.Allowed && (d.Reason == StoreUnavailable || d.Reason == BackstopFull)
+}
+
+// Detail is a sentence about a refusal, fit for clients: it repeats nothing that
+// they have sent.
+func (d Decision) Detail() string {
+	switch d.Reason {
+	case StoreUnavailable:
+		return fmt.Sprintf("Limit %q refuses requests that cannot be counted.", d.Limit)
+	case BackstopFull:
+		return fmt.Sprintf("Limit %q cannot count more clients at the moment.", d.Limit)
+	case KeyDenied:
+		return fmt.Sprintf("Limit %q denies this client.", d.Limit)
+	case KeyMissing:
+		return fmt.Sprintf("The request lacks what limit %q counts by.", d.Limit)
+	case CostExceedsLimit:
+		return fmt.Sprintf("The request costs more than limit %q ever admits.", d.Limit)
+	default:
+		return fmt.Sprintf("Limit %q admits no further request for now.", d.Limit)
 	}
 }
 

@@ -26,6 +26,9 @@ type Request struct {
 	// ClientIP is the client's address. The zero value has it worked out from
 	// RemoteAddr, X-Forwarded-For and Options.TrustedHops.
 	ClientIP netip.Addr
+	// Hits is how many requests this one stands for: what it costs in each limit
+	// is multiplied by it. Less than 1 counts as 1.
+	Hits int64
 }
 
 // ClientIP tells the address of a client behind so many proxies as

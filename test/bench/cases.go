@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -89,6 +90,11 @@ func loadCases(callers []int) []loadCase {
 		name := fmt.Sprintf("crowd/%s/1024", map[int]string{1: "hot", manyKeys: "10k"}[keys])
 		add(loadCase{name: name, contestants: remote[:6], baseline: redisRate, callers: 1024, every: 8, keys: keys})
 	}
+	services := []string{rlsTallyman, rlsTallymanLeased, rlsEmpty}
+	if os.Getenv("BENCH_RLS_PEER") != "" {
+		services = append(services, rlsPeer)
+	}
+	add(loadCase{name: "rls/10k/64", contestants: services, baseline: rlsEmpty, callers: 64, every: 8, keys: manyKeys, known: true})
 	return cases
 }
 

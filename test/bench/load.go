@@ -23,12 +23,18 @@ func (l load) introduce(ctx context.Context, i *instance, keys int) {
 	if !l.known {
 		return
 	}
-	ask := i.newCaller()
-	for range 3 {
-		for key := range keys {
-			_, _ = ask(ctx, key)
-		}
+	var callers sync.WaitGroup
+	for c := range l.callers {
+		callers.Go(func() {
+			ask := i.newCaller()
+			for range 3 {
+				for key := c; key < keys; key += l.callers {
+					_, _ = ask(ctx, key)
+				}
+			}
+		})
 	}
+	callers.Wait()
 }
 
 // tally counts what one caller got.

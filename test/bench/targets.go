@@ -54,6 +54,7 @@ const (
 	denied64      = "denied/hot/64"
 	crowdHot      = "crowd/hot/1024"
 	crowdMany     = "crowd/10k/1024"
+	rls64         = "rls/10k/64"
 )
 
 // targets are the engine's promises. They hold for medians of at least five
@@ -92,6 +93,9 @@ var targets = []target{
 
 	{"1024 callers, one key: wrong answers", crowdHot, tallyman, wrong, none, atMost, 0},
 	{"1024 callers, many keys: wrong answers", crowdMany, tallyman, wrong, none, atMost, 0},
+
+	{"rate limit service: throughput", rls64, rlsTallyman, throughput, peer(rlsEmpty), atLeast, 0.7},
+	{"rate limit service, leased: throughput", rls64, rlsTallymanLeased, throughput, peer(rlsEmpty), atLeast, 0.95},
 
 	{"four processes, TokenBucket: over", accuracyCase, tallyman, over, none, atMost, 0},
 	{"four processes, TokenBucket: share", accuracyCase, tallyman, fulfilled, none, atLeast, 0.995},

@@ -85,6 +85,20 @@ func nearness(a, b *tallyman.LimitDecision) int {
 	return cmp.Compare(share(a), share(b))
 }
 
+// Nearest is the limit that matters most to a client: one that refuses, or else the
+// one of which the smallest share is left; nil when nothing is known of any. Limits
+// in shadow are none of the client's business.
+func Nearest(d tallyman.Decision) *tallyman.LimitDecision {
+	var nearest *tallyman.LimitDecision
+	for i := range d.Limits {
+		l := &d.Limits[i]
+		if l.Counted && !l.Shadow && (nearest == nil || nearness(l, nearest) < 0) {
+			nearest = l
+		}
+	}
+	return nearest
+}
+
 func share(l *tallyman.LimitDecision) float64 {
 	return float64(l.Remaining) / float64(max(1, l.Capacity))
 }

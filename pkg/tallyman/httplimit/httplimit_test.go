@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,6 +21,14 @@ import (
 	"github.com/dunglas/httpsfv"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
@@ -249,6 +258,56 @@ func TestRefusalOfAGRPCCallIsTrailersOnly(t *testing.T) {
 		if resp.StatusCode != 200 || resp.Header.Get("Grpc-Status") != want || w.Body.Len() != 0 {
 			t.Errorf("%s: got %d %v %q", reason, resp.StatusCode, resp.Header, w.Body)
 		}
+	}
+}
+
+func TestRefusalOfAGRPCCallSaysWhenToTryAgain(t *testing.T) {
+	for _, wait := range []time.Duration{time.Microsecond, 1500 * time.Millisecond, 300 * 24 * time.Hour} {
+		d := tallyman.Decision{Reason: tallyman.LimitExceeded, Limit: "x", RetryAfter: wait}
+		encoded := httplimit.Refusal(d, true).Header.Get("Grpc-Status-Details-Bin")
+		data, err := base64.RawStdEncoding.DecodeString(encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got status.Status
+		var info errdetails.RetryInfo
+		if err := proto.Unmarshal(data, &got); err != nil || got.GetCode() != 8 || got.GetMessage() != d.Detail() || len(got.GetDetails()) != 1 {
+			t.Fatalf("got %v, %v", &got, err)
+		}
+		if err := got.GetDetails()[0].UnmarshalTo(&info); err != nil || info.GetRetryDelay().AsDuration() != wait {
+			t.Errorf("got %v, %v, want %v", &info, err, wait)
+		}
+	}
+	for name, d := range map[string]tallyman.Decision{
+		"never": {Reason: tallyman.CostExceedsLimit},
+		"none":  {Reason: tallyman.LimitExceeded, RetryAfter: time.Second, Response: tallyman.Response{Headers: tallyman.HeadersNone}},
+	} {
+		if got := httplimit.Refusal(d, true).Header.Get("Grpc-Status-Details-Bin"); got != "" {
+			t.Errorf("%s: got %s", name, got)
+		}
+	}
+}
+
+func TestRefusalIsReadByAGRPCClient(t *testing.T) {
+	l := limiter(t, `limits: [{name: x, requests: 1, window: 1h, algorithm: SlidingLog}]`)
+	l.Admit(t.Context(), tallyman.Request{})
+	server := httptest.NewUnstartedServer(httplimit.Middleware(l)(app))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	defer server.Close()
+	conn, err := grpc.NewClient(server.Listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
+	s := grpcstatus.Convert(err)
+	if s.Code() != codes.ResourceExhausted || len(s.Details()) != 1 {
+		t.Fatalf("got %v with %v", err, s.Details())
+	}
+	if info, ok := s.Details()[0].(*errdetails.RetryInfo); !ok || info.GetRetryDelay().AsDuration() < 59*time.Minute {
+		t.Errorf("got %v", s.Details())
 	}
 }
 

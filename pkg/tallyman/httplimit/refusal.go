@@ -2,8 +2,9 @@ package httplimit
 
 import (
 	"encoding/json"
-	"fmt"
+	"maps"
 	"net/http"
+	"strconv"
 
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 )
@@ -23,43 +24,56 @@ type problem struct {
 	Violated []string `json:"violated-policies,omitempty"`
 }
 
-// Refuse answers a request that was not admitted, with the headers of
+// Refuse answers a request that was not admitted, as Refusal has it.
+//
+// A body of the request that is too long to be read for nothing is not: the
+// connection is closed after the answer, in a way that lets the client read it.
+func Refuse(w http.ResponseWriter, r *http.Request, d tallyman.Decision) {
+	defer prepareLinger(w, r)()
+	answer := Refusal(d, IsGRPC(r))
+	maps.Copy(w.Header(), answer.Header)
+	w.WriteHeader(answer.StatusCode)
+	_, _ = w.Write(answer.Body) // an error means that the client has gone
+}
+
+// Answer is a response.
+type Answer struct {
+	StatusCode int
+	Header     http.Header
+	Body       []byte
+}
+
+// Refusal is the answer to a request that was not admitted, with the headers of
 // SetHeaders. It repeats nothing that the client has sent.
 //
 //   - The answer is as the policy says: its status, and its body or a problem
 //     document (RFC 9457).
 //   - When the store did not answer, it is 503, whatever the policy says, since
 //     the client has done nothing wrong.
-//   - A gRPC call gets a trailers-only answer: RESOURCE_EXHAUSTED, or
-//     UNAVAILABLE when the store did not answer.
-//
-// A body of the request that is too long to be read for nothing is not: the
-// connection is closed after the answer, in a way that lets the client read it.
-func Refuse(w http.ResponseWriter, r *http.Request, d tallyman.Decision) {
-	defer prepareLinger(w, r)()
-	SetHeaders(w.Header(), d)
+//   - A gRPC call gets a trailers-only answer: RESOURCE_EXHAUSTED, with a
+//     RetryInfo where there is a Retry-After, or UNAVAILABLE when the store did not
+//     answer. Its HTTP status is 200: that of the call is in Grpc-Status.
+func Refusal(d tallyman.Decision, isGRPC bool) Answer {
+	a := Answer{StatusCode: d.Response.StatusCode, Header: http.Header{}}
+	SetHeaders(a.Header, d)
 	switch {
-	case IsGRPC(r):
-		refuseGRPC(w, d)
-	case isOutage(d):
-		writeProblem(w, problem{
+	case isGRPC:
+		a.refuseGRPC(d)
+	case d.IsOutage():
+		a.StatusCode = http.StatusServiceUnavailable
+		a.setProblem(problem{
 			Type: reducedCapacity, Title: "The request cannot be counted at the moment",
-			Status: http.StatusServiceUnavailable, Detail: detail(d),
+			Status: a.StatusCode, Detail: d.Detail(),
 		})
 	case d.Response.Body != "":
-		write(w, d.Response.StatusCode, d.Response.ContentType, []byte(d.Response.Body))
+		a.setBody(d.Response.ContentType, []byte(d.Response.Body))
 	default:
-		writeProblem(w, problem{
+		a.setProblem(problem{
 			Type: quotaExceeded, Title: "The request exceeds a limit",
-			Status: d.Response.StatusCode, Detail: detail(d), Violated: violated(d.Limits),
+			Status: a.StatusCode, Detail: d.Detail(), Violated: violated(d.Limits),
 		})
 	}
-}
-
-// isOutage says whether a request was refused since it cannot be counted, which
-// is no fault of the client's.
-func isOutage(d tallyman.Decision) bool {
-	return d.Reason == tallyman.StoreUnavailable || d.Reason == tallyman.BackstopFull
+	return a
 }
 
 // violated are the titles of the limits that refused.
@@ -73,51 +87,36 @@ func violated(limits []tallyman.LimitDecision) []string {
 	return titles
 }
 
-// detail is a sentence about a refusal.
-func detail(d tallyman.Decision) string {
-	switch d.Reason {
-	case tallyman.StoreUnavailable:
-		return fmt.Sprintf("Limit %q refuses requests that cannot be counted.", d.Limit)
-	case tallyman.BackstopFull:
-		return fmt.Sprintf("Limit %q cannot count more clients at the moment.", d.Limit)
-	case tallyman.KeyDenied:
-		return fmt.Sprintf("Limit %q denies this client.", d.Limit)
-	case tallyman.KeyMissing:
-		return fmt.Sprintf("The request lacks what limit %q counts by.", d.Limit)
-	case tallyman.CostExceedsLimit:
-		return fmt.Sprintf("The request costs more than limit %q ever admits.", d.Limit)
-	default:
-		return fmt.Sprintf("Limit %q admits no further request for now.", d.Limit)
+// Codes of gRPC.
+const (
+	resourceExhausted = 8
+	unavailable       = 14
+)
+
+func (a *Answer) refuseGRPC(d tallyman.Decision) {
+	code := uint64(resourceExhausted)
+	if d.IsOutage() {
+		code = unavailable
+	}
+	a.StatusCode = http.StatusOK
+	a.Header.Set("Content-Type", "application/grpc")
+	a.Header.Set("Grpc-Status", strconv.FormatUint(code, 10))
+	a.Header.Set("Grpc-Message", d.Detail())
+	if d.RetryAfter > 0 && d.Response.Headers != tallyman.HeadersNone {
+		a.Header.Set("Grpc-Status-Details-Bin", statusDetails(code, d.Detail(), d.RetryAfter))
 	}
 }
 
-// refuseGRPC is a trailers-only answer. Its HTTP status is 200: that of the call
-// is in Grpc-Status.
-func refuseGRPC(w http.ResponseWriter, d tallyman.Decision) {
-	const resourceExhausted, unavailable = "8", "14"
-	status := resourceExhausted
-	if isOutage(d) {
-		status = unavailable
-	}
-	h := w.Header()
-	h.Set("Content-Type", "application/grpc")
-	h.Set("Grpc-Status", status)
-	h.Set("Grpc-Message", detail(d))
-	w.WriteHeader(http.StatusOK)
-}
-
-func writeProblem(w http.ResponseWriter, p problem) {
+func (a *Answer) setProblem(p problem) {
 	body, err := json.Marshal(p)
 	if err != nil {
 		body = nil // not possible: strings and numbers
 	}
-	write(w, p.Status, "application/problem+json", body)
+	a.setBody("application/problem+json", body)
 }
 
-func write(w http.ResponseWriter, status int, contentType string, body []byte) {
-	h := w.Header()
-	h.Set("Content-Type", contentType)
-	h.Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // an error means that the client has gone
+func (a *Answer) setBody(contentType string, body []byte) {
+	a.Header.Set("Content-Type", contentType)
+	a.Header.Set("X-Content-Type-Options", "nosniff")
+	a.Body = body
 }

@@ -38,7 +38,7 @@ type RefusedError struct {
 
 // Error implements error.
 func (e *RefusedError) Error() string {
-	text := fmt.Sprintf("not sent: policy %s: %s", e.Decision.Policy, detail(e.Decision))
+	text := fmt.Sprintf("not sent: policy %s: %s", e.Decision.Policy, e.Decision.Detail())
 	if e.Decision.RetryAfter > 0 {
 		text += " Try again in " + seconds(e.Decision.RetryAfter) + " s."
 	}
