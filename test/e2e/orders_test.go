@@ -16,12 +16,18 @@ import (
 // deploy makes a namespace with a workload, and waits until it runs.
 func deploy(ctx context.Context, namespace string) {
 	GinkgoHelper()
-	manifests, err := os.ReadFile("testdata/shop.yaml")
-	Expect(err).NotTo(HaveOccurred())
-	apply(ctx, strings.ReplaceAll(string(manifests), "the-namespace", namespace))
+	applyFile(ctx, "testdata/shop.yaml", namespace)
 	kubectl(ctx, "rollout", "status", "--namespace", namespace, "--timeout", "120s", "deployment/orders")
 	kubectl(ctx, "wait", "--namespace", namespace, "--timeout", "60s", "--for", "condition=Ready", "pod/client")
 	Eventually(func(ctx SpecContext) int { return load(ctx, namespace).Errors }).WithContext(ctx).Should(BeZero(), "the Service answers")
+}
+
+// applyFile applies a file's manifests in a namespace.
+func applyFile(ctx context.Context, path, namespace string) {
+	GinkgoHelper()
+	manifests, err := os.ReadFile(path)
+	Expect(err).NotTo(HaveOccurred())
+	apply(ctx, strings.ReplaceAll(string(manifests), "the-namespace", namespace))
 }
 
 func undeploy(ctx context.Context, namespace string) {
@@ -99,6 +105,12 @@ var _ = Describe("A policy", Ordered, func() {
 		Expect(got.RetryAfter).NotTo(BeEmpty())
 	})
 
+	It("is enforced before the app has its first request", func(ctx SpecContext) {
+		pods := kubectl(ctx, "get", "pods", "--namespace", namespace, "--selector", "app=orders", "--output",
+			`jsonpath={range .items[*]}{.spec.initContainers[0].name}/{.status.initContainerStatuses[0].started} {end}`)
+		Expect(strings.Fields(pods)).To(Equal([]string{"tallyman/true", "tallyman/true", "tallyman/true"}))
+	})
+
 	It("keeps what is used when it is edited", func(ctx SpecContext) {
 		enforce(ctx, namespace, policy(namespace, 80))
 		Expect(load(ctx, namespace, "-n", "100").Statuses).To(Equal(map[string]int{"200": 30, "429": 70}))
@@ -117,6 +129,25 @@ var _ = Describe("A policy", Ordered, func() {
 		enforce(ctx, other, policy(other, 10))
 		Expect(load(ctx, other, "-n", "30").Statuses).To(Equal(map[string]int{"200": 10, "429": 20}))
 		Expect(load(ctx, namespace, "-n", "10").Statuses).To(Equal(map[string]int{"429": 10}))
+	})
+
+	It("has new pods wait for a sidecar while no manager runs", func(ctx SpecContext) {
+		scale(ctx, "tallyman-manager", 0)
+		DeferCleanup(func(ctx SpecContext) { scale(ctx, "tallyman-manager", 2) })
+		kubectl(ctx, "delete", "pod", "--namespace", namespace, "--selector", "app=orders", "--wait=false")
+		Eventually(func(ctx SpecContext) string {
+			return kubectl(ctx, "get", "events", "--namespace", namespace, "--field-selector", "reason=FailedCreate",
+				"--output", "jsonpath={.items[*].message}")
+		}).WithContext(ctx).Should(ContainSubstring("webhook"))
+	})
+
+	It("has them as soon as there is one", func(ctx SpecContext) { awaitEnforced(ctx, namespace) })
+
+	It("lets a Job end that has a sidecar", func(ctx SpecContext) {
+		applyFile(ctx, "testdata/job.yaml", namespace)
+		kubectl(ctx, "wait", "--namespace", namespace, "--timeout", "90s", "--for", "condition=Complete", "job/report")
+		Expect(kubectl(ctx, "get", "pods", "--namespace", namespace, "--selector", "app=report", "--output",
+			"jsonpath={.items[*].spec.initContainers[*].name}")).To(Equal("tallyman"))
 	})
 
 	It("loses no request in a rolling update", func(ctx SpecContext) {
