@@ -66,11 +66,11 @@ test-faults: redis ## Run all tests against servers that fail, those that take l
 
 # Needs docker, kind and kubectl. See test/e2e/doc.go for what it can be told.
 .PHONY: test-e2e
-test-e2e: build-installer ## Test on a kind cluster, as users have it (five minutes or so)
+test-e2e: ## Test on a kind cluster, as users have it (five minutes or so)
 	@for program in docker kind kubectl; do \
 	  command -v $$program >/dev/null || { echo "test-e2e: $$program is missing: install it first" >&2; exit 1; }; \
 	done
-	@$(MAKE) --no-print-directory images IMAGE_PREFIX=tallyman IMAGE_TAG=e2e
+	@$(MAKE) --no-print-directory build-installer images IMAGE_PREFIX=tallyman IMAGE_TAG=e2e
 	@CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/linux-$(ARCH)/e2e-app ./test/e2e/app
 	@docker build --quiet --build-arg PROGRAM=e2e-app --build-arg TARGETARCH=$(ARCH) --tag tallyman/e2e-app:e2e . >/dev/null
 	go test -tags e2e -count=1 -v -timeout 30m ./test/e2e -ginkgo.v -ginkgo.no-color
@@ -118,9 +118,10 @@ images: ## Build the images (IMAGE_PREFIX=tallyman IMAGE_TAG=dev ARCH=amd64|arm6
 	done
 
 .PHONY: build-installer
-build-installer: ## Write dist/install.yaml, all that a cluster needs besides a Redis
+build-installer: ## Write dist/install.yaml, all that a cluster needs besides a Redis, for the images of IMAGE_PREFIX and IMAGE_TAG
 	@mkdir -p dist
-	@$(KUSTOMIZE) build config/default > dist/install.yaml
+	@$(KUSTOMIZE) build config/default | \
+	  sed -E 's|tallyman/(manager\|sidecar):dev|$(IMAGE_PREFIX)/\1:$(IMAGE_TAG)|' > dist/install.yaml
 	@echo "build-installer: dist/install.yaml"
 
 ##@ Measure

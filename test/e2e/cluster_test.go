@@ -96,7 +96,7 @@ func install(ctx context.Context) {
 	GinkgoHelper()
 	installer, err := os.ReadFile(filepath.Join(root, "dist/install.yaml"))
 	Expect(err).NotTo(HaveOccurred(), "make build-installer writes it")
-	apply(ctx, strings.NewReplacer("tallyman/manager:dev", ourImages[0], "tallyman/sidecar:dev", ourImages[1]).Replace(string(installer)))
+	apply(ctx, string(installer))
 	redis := mustRun(ctx, "", "kubectl", "kustomize", filepath.Join(root, "config/redis"))
 	apply(ctx, strings.ReplaceAll(redis, "redis:7-bookworm", redisImage))
 	for _, name := range []string{"redis", "tallyman-manager"} {
