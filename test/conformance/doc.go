@@ -4,6 +4,7 @@
 //
 //	cases_test.go        the table
 //	ways_test.go         the ways in
+//	envoy_test.go        those of Envoy
 //	conformance_test.go  every case by every way
 //
 // Slots of Concurrency are no part of it: not every way sees the end of a request.

@@ -21,6 +21,10 @@ import (
 // that its client gets.
 type way func(t *testing.T, r *http.Request) (status int, header http.Header)
 
+// rateLimit is the one way that has no statuses: a refusal is Envoy's 429, whatever
+// the policy says.
+const rateLimit = "Envoy's rate limit service"
+
 // ways open the ways in to a limiter with these options.
 var ways = map[string]func(*testing.T, tallyman.Options) way{
 	"reverse proxy": func(t *testing.T, o tallyman.Options) way { return direct(serve(t, o).proxy) },
@@ -30,10 +34,12 @@ var ways = map[string]func(*testing.T, tallyman.Options) way{
 	"forward-auth for nginx": func(t *testing.T, o tallyman.Options) way {
 		return forwardAuth(serve(t, o).api + "/v1/auth/nginx")
 	},
+	"Envoy's external authorization": func(t *testing.T, o tallyman.Options) way { return externalAuthorization(dial(t, serve(t, o).grpc)) },
+	rateLimit:                        func(t *testing.T, o tallyman.Options) way { return rateLimitService(dial(t, serve(t, o).grpc)) },
 }
 
 // services are where a sidecar listens.
-type services struct{ proxy, api string }
+type services struct{ proxy, api, grpc string }
 
 // serve runs a sidecar in front of an app until the test ends.
 func serve(t *testing.T, o tallyman.Options) services {
@@ -45,10 +51,10 @@ func serve(t *testing.T, o tallyman.Options) services {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	listening, ended := make(announcements, 2), make(chan error, 1)
+	listening, ended := make(announcements, 3), make(chan error, 1)
 	go func() {
 		ended <- sidecar.Run(ctx, sidecar.Config{
-			Limiter: o, Listen: "127.0.0.1:0", Upstream: upstream, CheckListen: "127.0.0.1:0",
+			Limiter: o, Listen: "127.0.0.1:0", Upstream: upstream, CheckListen: "127.0.0.1:0", GRPCListen: "127.0.0.1:0",
 		}, slog.New(slog.NewJSONHandler(listening, nil)))
 	}()
 	t.Cleanup(func() {
@@ -57,17 +63,19 @@ func serve(t *testing.T, o tallyman.Options) services {
 			t.Errorf("the sidecar ended: %v", err)
 		}
 	})
-	urls := map[string]string{}
-	for len(urls) < 2 {
+	addresses := map[string]string{}
+	for len(addresses) < cap(listening) {
 		select {
 		case a := <-listening:
-			urls[a.Service] = "http://" + a.Address
+			addresses[a.Service] = a.Address
 		case err := <-ended:
 			ended <- nil
 			t.Fatalf("the sidecar ended: %v", err)
 		}
 	}
-	return services{proxy: urls["proxy"], api: urls["check API"]}
+	return services{
+		proxy: "http://" + addresses["proxy"], api: "http://" + addresses["check API"], grpc: addresses["Envoy gRPC"],
+	}
 }
 
 // announcements is a log that passes on where a sidecar listens.
