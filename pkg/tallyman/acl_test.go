@@ -203,7 +203,8 @@ func TestTheDocumentedUsersSufficeOnACluster(t *testing.T) {
 			}
 		}
 	}
-	client, err := store.Connect(store.ConnectOptions{URL: cluster.URL(), Username: "manager", Password: aclPassword})
+	url := strings.Replace(cluster.URL(), "redis:", "redis+cluster:", 1)
+	client, err := store.Connect(store.ConnectOptions{URL: url, Username: "manager", Password: aclPassword})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +216,7 @@ func TestTheDocumentedUsersSufficeOnACluster(t *testing.T) {
 	if _, err := manager.Publish(t.Context(), "shop", []policy.Definition{definition(t, "orders", 1, everyWay())}); err != nil {
 		t.Fatal(err)
 	}
-	pod := open(t, Options{Store: cluster.URL(), Username: "shop", Password: aclPassword, Namespace: "shop", Pod: "orders-1"})
+	pod := open(t, Options{Store: url, Username: "shop", Password: aclPassword, Namespace: "shop", Pod: "orders-1"})
 	<-pod.Ready()
 	if n := admitted(t, pod, 20); n != 20 {
 		t.Errorf("%d of 20 requests were admitted", n)
