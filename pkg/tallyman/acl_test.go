@@ -180,6 +180,40 @@ func TestTheDocumentedUsersOfRedisSuffice(t *testing.T) {
 	}
 }
 
+// Without the right to send scripts, pods use those that the manager has loaded, and
+// wait for it when they are gone.
+func TestPodsThatMaySendNoScriptsUseTheManagers(t *testing.T) {
+	server := startWithUsers(t)
+	if err := server.admin.Do(t.Context(), words("ACL SETUSER shop -eval -eval_ro")...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	endless := server.as(t, "shop").Eval(t.Context(), "while true do end", nil).Err()
+	refused(t, "shop", "run a script that never ends", endless)
+
+	manager := store.New(server.as(t, "manager"), store.DefaultPrefix)
+	load := func() {
+		t.Helper()
+		if err := manager.LoadScripts(t.Context(), slices.Concat(store.Scripts(), limiter.Scripts())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load()
+	if _, err := manager.Publish(t.Context(), "shop", []policy.Definition{definition(t, "orders", 1, everyWay())}); err != nil {
+		t.Fatal(err)
+	}
+	pod := open(t, Options{Store: "redis://" + server.Addr, Username: "shop", Password: aclPassword, Namespace: "shop", Pod: "orders-1"})
+	<-pod.Ready()
+	if n := admitted(t, pod, 20); n != 20 {
+		t.Errorf("%d of 20 requests were admitted", n)
+	}
+	server.admin.ScriptFlush(t.Context())
+	if d := pod.Admit(t.Context(), get("/")); !d.Allowed || !d.Degraded {
+		t.Errorf("without the scripts: %+v", d)
+	}
+	load()
+	eventually(t, "requests to be decided by the store again", func() bool { return !pod.Admit(t.Context(), get("/")).Degraded })
+}
+
 // On a Redis Cluster users need a few commands more, on each node.
 func TestTheDocumentedUsersSufficeOnACluster(t *testing.T) {
 	text, err := os.ReadFile("../../docs/redis.md")
