@@ -361,7 +361,7 @@ func refusedWithin(err error) bool {
 
 func words(command string) []any {
 	var all []any
-	for _, word := range strings.Fields(command) {
+	for word := range strings.FieldsSeq(command) {
 		all = append(all, word)
 	}
 	return all
