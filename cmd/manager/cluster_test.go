@@ -60,6 +60,7 @@ func install(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c.kubectl("apply", "--server-side", "--force-conflicts", "--kustomize=../../config/default")
+	c.kubectl("apply", "--filename=../../config/network-policy")
 	if err := plane.WriteKubeconfig(c.kubeconfig); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 const root = "../.."
 
 // Documents that say where something is tested.
-var tellOfTests = []string{"docs/cases.md", "internal/limiter/vectors_test.go"}
+var tellOfTests = []string{"docs/cases.md", "docs/security.md", "internal/limiter/vectors_test.go"}
 
 var testName = regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w*`)
 
