@@ -67,3 +67,21 @@ func TestReserveIsDegradedWithoutAStore(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 }
+
+// Slots are Release's to give back: a refund of units need not name their holder.
+func TestRefundOfUnitsLeavesSlotsAlone(t *testing.T) {
+	l := fromFile(t, doc("a", `{selector: {}, limits: [{name: x, requests: 10, window: 1h},
+		{name: slots, requests: 5, window: 1m, algorithm: Concurrency}]}`), Options{})
+	defer l.Admit(t.Context(), get("/")).Release()
+	for _, token := range []string{"", "one", "one"} {
+		l.Admit(t.Context(), get("/")).Release()
+		if err := l.Refund(t.Context(), get("/"), token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The second refund by one token is none.
+	d := l.Peek(t.Context(), get("/"))
+	if d.Limits[0].Remaining != 8 || d.Limits[1].Remaining != 4 {
+		t.Errorf("%d units and %d slots are left", d.Limits[0].Remaining, d.Limits[1].Remaining)
+	}
+}
