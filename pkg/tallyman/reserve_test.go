@@ -2,6 +2,7 @@ package tallyman
 
 import (
 	"errors"
+	"net/http"
 	"testing"
 	"time"
 )
@@ -83,5 +84,21 @@ func TestRefundOfUnitsLeavesSlotsAlone(t *testing.T) {
 	d := l.Peek(t.Context(), get("/"))
 	if d.Limits[0].Remaining != 8 || d.Limits[1].Remaining != 4 {
 		t.Errorf("%d units and %d slots are left", d.Limits[0].Remaining, d.Limits[1].Remaining)
+	}
+}
+
+// What was never charged cannot be given back, or be corrected.
+func TestWhatIsNotCountedIsNotGivenBack(t *testing.T) {
+	l := fromFile(t, doc("a", tokensPerDay), Options{})
+	l.Admit(t.Context(), get("/"))
+	preflight := Request{Method: "OPTIONS", Path: "/", Header: http.Header{"Origin": {"https://shop.example"}, "Access-Control-Request-Method": {"GET"}}}
+	if d := l.Reserve(t.Context(), preflight, "one", time.Minute); !d.Allowed {
+		t.Fatalf("%+v", d)
+	}
+	if err := l.Settle(t.Context(), preflight, "one", 1); err != nil {
+		t.Errorf("settle: %v", err)
+	}
+	if err := l.Refund(t.Context(), preflight, ""); err != nil || left(t, l) != 60 {
+		t.Errorf("refund: %v, and %d are left", err, left(t, l))
 	}
 }
