@@ -59,6 +59,7 @@ func Inject(pod *corev1.Pod, c Config) (Injection, error) {
 	// First, so that it serves before anything that comes after it can be asked.
 	pod.Spec.InitContainers = slices.Insert(pod.Spec.InitContainers, 0, sidecar)
 	pod.Spec.Volumes = append(pod.Spec.Volumes, labelsVolume())
+	makeRoom(pod, sidecar.Resources)
 	mark(pod, c.Image)
 	if before.HostPort != 0 {
 		warnings = append(warnings, fmt.Sprintf("requests to hostPort %d go past the Tallyman sidecar: remove the hostPort of port %q, "+
