@@ -135,7 +135,7 @@ func version(image string) string {
 	_, tag, tagged := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
 	switch _, hash, hashed := strings.Cut(digest, ":"); {
 	case tagged:
-		return strings.TrimRight(cut(tag, maxLabelValue), "-_.")
+		return strings.Trim(cut(tag, maxLabelValue), "-_.")
 	case hashed:
 		return cut(hash, 12)
 	default:
