@@ -15,9 +15,9 @@ import (
 // from that of every other request, and has 1 to 200 bytes. After ttl, at most a
 // day, the estimate stands.
 //
-// Whatever a limit's distribution, a reservation is made in the shared count. One
-// that the store did not answer, so that the decision is degraded, cannot be
-// settled.
+// Whatever a limit's distribution, a reservation is made in the shared count; only
+// that of a Split is this process's own, and has to be settled by it. One that the
+// store did not answer, so that the decision is degraded, cannot be settled.
 func (l *Limiter) Reserve(ctx context.Context, r Request, token string, ttl time.Duration) Decision {
 	d := l.decide(ctx, r, limiter.Call{Op: limiter.Reserve, Token: token, TokenTTL: ttl})
 	l.observe(ctx, d)
