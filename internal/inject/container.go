@@ -2,6 +2,7 @@ package inject
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -147,4 +148,25 @@ func drainTimeout(pod *corev1.Pod) time.Duration {
 	}
 	const leave = 5
 	return time.Duration(max(1, min(seconds, 3600)-leave)) * time.Second
+}
+
+// makeRoom adds the sidecar's resources to those of the pod as a whole, where it has
+// some: they are what the app needs, and the API server refuses a pod whose
+// containers ask for more. What has no limit counts as limited to its request there.
+func makeRoom(pod *corev1.Pod, sidecar corev1.ResourceRequirements) {
+	if pod.Spec.Resources == nil {
+		return
+	}
+	limits := maps.Clone(sidecar.Requests)
+	maps.Copy(limits, sidecar.Limits)
+	addTo(pod.Spec.Resources.Requests, sidecar.Requests)
+	addTo(pod.Spec.Resources.Limits, limits)
+}
+
+// addTo adds more of the resources that are in total.
+func addTo(total, more corev1.ResourceList) {
+	for name, sum := range total {
+		sum.Add(more[name])
+		total[name] = sum
+	}
 }

@@ -59,6 +59,7 @@ func Inject(pod *corev1.Pod, c Config) (Injection, error) {
 	// First, so that it serves before anything that comes after it can be asked.
 	pod.Spec.InitContainers = slices.Insert(pod.Spec.InitContainers, 0, sidecar)
 	pod.Spec.Volumes = append(pod.Spec.Volumes, labelsVolume())
+	makeRoom(pod, sidecar.Resources)
 	mark(pod, c.Image)
 	if before.HostPort != 0 {
 		warnings = append(warnings, fmt.Sprintf("requests to hostPort %d go past the Tallyman sidecar: remove the hostPort of port %q, "+
@@ -134,7 +135,7 @@ func version(image string) string {
 	_, tag, tagged := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
 	switch _, hash, hashed := strings.Cut(digest, ":"); {
 	case tagged:
-		return strings.TrimRight(cut(tag, maxLabelValue), "-_.")
+		return strings.Trim(cut(tag, maxLabelValue), "-_.")
 	case hashed:
 		return cut(hash, 12)
 	default:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tallyman-dev/tallyman/internal/inject"
@@ -186,5 +187,23 @@ func TestASkippedPodTellsWhy(t *testing.T) {
 	}
 	if pod.Annotations != nil {
 		t.Error("the pod that was given is changed")
+	}
+}
+
+// A label's value that is none would have the API server refuse every pod.
+func TestTheVersionIsALabelsValue(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 80}}}}}}
+	for image, want := range map[string]string{
+		"sidecar": "latest", "host:5000/sidecar": "latest", "sidecar:v1.2": "v1.2", "sidecar:_nightly-": "nightly", "sidecar:__": "",
+		"sidecar:" + strings.Repeat("a", 62) + "._b": strings.Repeat("a", 62), "sidecar:v1@sha256:0123456789abcdef": "v1",
+	} {
+		injected, err := inject.Inject(pod, inject.Config{Image: image})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := injected.Pod.Labels[inject.VersionLabel]
+		if problems := validation.IsValidLabelValue(got); got != want || len(problems) > 0 {
+			t.Errorf("%s: %q, want %q: %q", image, got, want, problems)
+		}
 	}
 }

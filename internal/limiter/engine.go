@@ -253,6 +253,9 @@ func (e *Engine) peek(ctx context.Context, c *Call) error {
 }
 
 func (e *Engine) refund(ctx context.Context, c *Call) error {
+	if c.Token == "" && c.holdsSlots() {
+		c.Token = e.holds.tokens.next() // that holds none: whoever holds slots names them
+	}
 	err := e.elsewhere(ctx, c)
 	for i := range c.Hits {
 		e.refusals.forget(c.Hits[i].Key, e.now())

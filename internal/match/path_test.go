@@ -138,3 +138,14 @@ func FuzzNormalizePath(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw string) { checkNormal(t, raw) })
 }
+
+func TestATargetIsSplitAsServersDo(t *testing.T) {
+	for target, want := range map[string][2]string{
+		"": {}, "/a": {"/a"}, "/a?": {"/a"}, "/a?b=1?c": {"/a", "b=1?c"},
+		"/a#b": {"/a"}, "/a#b?c=1": {"/a"}, "/a?b=1#c": {"/a", "b=1"}, "/a%23b?c=%23": {"/a%23b", "c=%23"},
+	} {
+		if path, query := SplitTarget(target); [2]string{path, query} != want {
+			t.Errorf("%q is %q and %q, want %q", target, path, query, want)
+		}
+	}
+}

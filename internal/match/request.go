@@ -19,6 +19,16 @@ const (
 	maxHeaders = 256
 )
 
+// SplitTarget splits the target of a request's first line, such as
+// /v1/orders?page=2, into the escaped path and the query. A fragment, which has no
+// business there but which anyone can send, belongs to neither: nginx and other
+// servers drop it, and /login#x must not slip past a limit of /login.
+func SplitTarget(target string) (path, rawQuery string) {
+	target, _, _ = strings.Cut(target, "#")
+	path, rawQuery, _ = strings.Cut(target, "?")
+	return path, rawQuery
+}
+
 // errTooLong marks an input above MaxInput.
 var errTooLong = errors.New("input is too long")
 

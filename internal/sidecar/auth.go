@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
@@ -90,7 +89,7 @@ func (a *forwardAuth) describe(r *http.Request) (tallyman.Request, error) {
 	}
 	request := httplimit.Request(r)
 	request.Method, request.Host, request.ClientIP = r.Header.Get(forwardedMethod), r.Header.Get(forwardedHost), ip
-	request.Path, request.RawQuery, _ = strings.Cut(uri, "?")
+	request.Path, request.RawQuery = tallyman.SplitTarget(uri)
 	return request, nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
@@ -172,7 +171,7 @@ func (c *checkRequest) request() (tallyman.Request, error) {
 	if c.Path[0] != '/' {
 		return r, fmt.Errorf("path must start with a slash, such as /v1/orders?page=2, not %.80q", c.Path)
 	}
-	r.Path, r.RawQuery, _ = strings.Cut(c.Path, "?")
+	r.Path, r.RawQuery = tallyman.SplitTarget(c.Path)
 	for name, values := range c.Headers {
 		for _, value := range values {
 			r.Header.Add(name, value)

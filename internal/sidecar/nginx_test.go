@@ -153,6 +153,14 @@ func TestNginxRefusesWhatIsOverTheLimit(t *testing.T) {
 			t.Errorf("a client that claims %s got %d", name, resp.StatusCode)
 		}
 	}
+	for _, target := range []string{"/v1/orders#/v1/free", "/v1/./orders?b=2#?", "/v1/free/../orders#"} {
+		r := newRequest(t, "POST", url, nil)
+		r.URL.Opaque = target // as it is, which a client may send, and nginx takes for /v1/orders
+		r.Header.Set("X-Api-Key", "alice")
+		if resp, _ := do(t, client(t, false), r); resp.StatusCode != 429 {
+			t.Errorf("%s got %d", target, resp.StatusCode)
+		}
+	}
 	for name, want := range map[string]int{"/v1/free": 200, "/v1/forbidden": 403, "/v2/orders": 404, "/_tallyman": 404} {
 		if resp, _ := do(t, client(t, false), newRequest(t, "POST", url+name, nil)); resp.StatusCode != want || resp.Header.Get("RateLimit") != "" {
 			t.Errorf("%s got %d %v, want %d", name, resp.StatusCode, resp.Header, want)

@@ -62,6 +62,8 @@ var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-
 
 func rewrite(r *httputil.ProxyRequest, upstream *url.URL) {
 	r.Out.URL.Scheme, r.Out.URL.Host = upstream.Scheme, upstream.Host
+	// A target such as http:login has no path, and is counted as one of /.
+	r.Out.URL.Opaque = ""
 	r.Out.URL.RawQuery = r.In.URL.RawQuery // as sent, also where it cannot be parsed
 	r.Out.Trailer = r.In.Trailer           // the same map: its values come after the body
 	if !strings.EqualFold(r.Out.Header.Get("Upgrade"), "websocket") {

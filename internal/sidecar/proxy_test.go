@@ -374,3 +374,27 @@ func TestRefusedRequestsDoNotReachTheApp(t *testing.T) {
 }
 
 var _ httplimit.Admitter = (*tallyman.Limiter)(nil)
+
+// Some apps take a path that lacks its first slash for one that has it.
+func TestProxyPassesOnThePathThatIsCounted(t *testing.T) {
+	targets := make(chan string, 1)
+	sidecar := inFrontOf(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { targets <- r.RequestURI }),
+		`limits: [{name: x, requests: 0, window: 1h, match: [{path: {value: /login}}]}]`)
+	for target, want := range map[string]string{
+		"http:login": "/", "x:%2Flogin?a=1": "/?a=1", "http:": "/", "http://b/other?a": "/other?a", "/other#a?b#c": "/other%23a?b#c",
+	} {
+		conn, err := net.Dial("tcp", sidecar.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", target)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%s: %v, %v", target, resp, err)
+		}
+		if got := <-targets; got != want {
+			t.Errorf("%s came to the app as %s, want %s", target, got, want)
+		}
+		conn.Close()
+	}
+}

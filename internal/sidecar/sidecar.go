@@ -135,18 +135,23 @@ func serve(ctx context.Context, services []service, timeout time.Duration, log *
 		log.Info("Draining", "timeout", timeout.String())
 	case err = <-failed:
 	}
-	deadline, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	defer cancel()
+	deadline := time.Now().Add(timeout)
 	for _, s := range services {
-		s.drain(deadline, log)
+		s.drain(context.WithoutCancel(ctx), max(time.Until(deadline), moment), log)
 	}
 	return err
 }
 
-// drain lets requests end until the deadline. Connections that were upgraded,
-// such as WebSockets, are not waited for: they end with the process.
-func (s *service) drain(deadline context.Context, log *slog.Logger) {
-	if s.server.Shutdown(deadline) != nil {
+// moment is the time that a service has to end when those before it have taken all
+// of it, as the streams of a proxy do: enough for a decision that is under way.
+const moment = 100 * time.Millisecond
+
+// drain lets requests end for so long. Connections that were upgraded, such as
+// WebSockets, are not waited for: they end with the process.
+func (s *service) drain(ctx context.Context, timeout time.Duration, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if s.server.Shutdown(ctx) != nil {
 		log.Warn("Cut off requests that had not ended in time", "service", s.name)
 		_ = s.server.Close()
 	}

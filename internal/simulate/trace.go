@@ -220,7 +220,7 @@ func (r *Request) readTarget(l *line) error {
 	if l.Method != "" {
 		r.Match.Method = l.Method
 	}
-	path, query, hasQuery := strings.Cut(l.Path, "?")
+	path, query := match.SplitTarget(l.Path)
 	if path != "" {
 		r.Match.Path = path
 	}
@@ -228,7 +228,7 @@ func (r *Request) readTarget(l *line) error {
 		return fmt.Errorf("path is %q: it begins with a slash; the host goes into host", shorten(l.Path))
 	}
 	if l.Query != nil {
-		if hasQuery {
+		if query != "" {
 			return errors.New("path has a query, and query is set too: write it once")
 		}
 		query = strings.TrimPrefix(*l.Query, "?")

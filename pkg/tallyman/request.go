@@ -41,6 +41,10 @@ func ClientIP(remoteAddr string, forwardedFor []string, trustedHops int) netip.A
 	return match.ClientIP(remoteAddr, forwardedFor, trustedHops)
 }
 
+// SplitTarget splits a request's target, such as /v1/orders?page=2, for Request.Path
+// and Request.RawQuery where it does not come parsed. A fragment belongs to neither.
+func SplitTarget(target string) (path, rawQuery string) { return match.SplitTarget(target) }
+
 // matchable is the request as the matchers take it.
 func (r *Request) matchable(trustedHops int) *match.Request {
 	ip := r.ClientIP

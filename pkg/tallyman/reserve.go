@@ -15,9 +15,9 @@ import (
 // from that of every other request, and has 1 to 200 bytes. After ttl, at most a
 // day, the estimate stands.
 //
-// Whatever a limit's distribution, a reservation is made in the shared count. One
-// that the store did not answer, so that the decision is degraded, cannot be
-// settled.
+// Whatever a limit's distribution, a reservation is made in the shared count; only
+// that of a Split is this process's own, and has to be settled by it. One that the
+// store did not answer, so that the decision is degraded, cannot be settled.
 func (l *Limiter) Reserve(ctx context.Context, r Request, token string, ttl time.Duration) Decision {
 	d := l.decide(ctx, r, limiter.Call{Op: limiter.Reserve, Token: token, TokenTTL: ttl})
 	l.observe(ctx, d)
@@ -33,7 +33,7 @@ var ErrNotReserved = errors.New("there is no such reservation")
 // far as there is any. It settles once, see ErrNotReserved; after any other error
 // the estimate stands.
 func (l *Limiter) Settle(ctx context.Context, r Request, token string, cost int64) error {
-	m := l.meet(l.current.Load(), &r)
+	m := l.meetCounted(&r)
 	if len(m.hits) == 0 {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (l *Limiter) Settle(ctx context.Context, r Request, token string, cost int6
 // of up to 200 bytes, it happens once within ten minutes, however often it is
 // called.
 func (l *Limiter) Refund(ctx context.Context, r Request, token string) error {
-	m := l.meet(l.current.Load(), &r)
+	m := l.meetCounted(&r)
 	if len(m.hits) == 0 {
 		return nil
 	}
@@ -64,4 +64,13 @@ func (l *Limiter) Refund(ctx context.Context, r Request, token string) error {
 		return fmt.Errorf("refund a request: %w", err)
 	}
 	return nil
+}
+
+// meetCounted meets what Admit counts the request by, which is nothing for one that
+// is exempt.
+func (l *Limiter) meetCounted(r *Request) *meeting {
+	if l.isExempt(r) {
+		return &meeting{}
+	}
+	return l.meet(l.current.Load(), r)
 }

@@ -2,6 +2,7 @@ package tallyman
 
 import (
 	"errors"
+	"net/http"
 	"testing"
 	"time"
 )
@@ -65,5 +66,39 @@ func TestReserveIsDegradedWithoutAStore(t *testing.T) {
 	}
 	if err := l.Settle(t.Context(), get("/"), "one", 1); err == nil || errors.Is(err, ErrNotReserved) {
 		t.Fatalf("%v", err)
+	}
+}
+
+// Slots are Release's to give back: a refund of units need not name their holder.
+func TestRefundOfUnitsLeavesSlotsAlone(t *testing.T) {
+	l := fromFile(t, doc("a", `{selector: {}, limits: [{name: x, requests: 10, window: 1h},
+		{name: slots, requests: 5, window: 1m, algorithm: Concurrency}]}`), Options{})
+	defer l.Admit(t.Context(), get("/")).Release()
+	for _, token := range []string{"", "one", "one"} {
+		l.Admit(t.Context(), get("/")).Release()
+		if err := l.Refund(t.Context(), get("/"), token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The second refund by one token is none.
+	d := l.Peek(t.Context(), get("/"))
+	if d.Limits[0].Remaining != 8 || d.Limits[1].Remaining != 4 {
+		t.Errorf("%d units and %d slots are left", d.Limits[0].Remaining, d.Limits[1].Remaining)
+	}
+}
+
+// What was never charged cannot be given back, or be corrected.
+func TestWhatIsNotCountedIsNotGivenBack(t *testing.T) {
+	l := fromFile(t, doc("a", tokensPerDay), Options{})
+	l.Admit(t.Context(), get("/"))
+	preflight := Request{Method: "OPTIONS", Path: "/", Header: http.Header{"Origin": {"https://shop.example"}, "Access-Control-Request-Method": {"GET"}}}
+	if d := l.Reserve(t.Context(), preflight, "one", time.Minute); !d.Allowed {
+		t.Fatalf("%+v", d)
+	}
+	if err := l.Settle(t.Context(), preflight, "one", 1); err != nil {
+		t.Errorf("settle: %v", err)
+	}
+	if err := l.Refund(t.Context(), preflight, ""); err != nil || left(t, l) != 60 {
+		t.Errorf("refund: %v, and %d are left", err, left(t, l))
 	}
 }

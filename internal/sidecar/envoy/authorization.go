@@ -65,7 +65,7 @@ func requestOf(a *authpb.AttributeContext) tallyman.Request {
 		Header:     make(http.Header, len(described.GetHeaders())),
 		RemoteAddr: a.GetSource().GetAddress().GetSocketAddress().GetAddress(),
 	}
-	r.Path, r.RawQuery, _ = strings.Cut(described.GetPath(), "?")
+	r.Path, r.RawQuery = tallyman.SplitTarget(described.GetPath())
 	for name, value := range described.GetHeaders() {
 		addHeader(r.Header, name, value)
 	}

@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
-	"strings"
 
 	ratelimitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -55,7 +54,7 @@ func newRequest(domain string, d *ratelimitpb.RateLimitDescriptor, hits int64) t
 			setFirst(&r.Host, value)
 		case "path", ":path":
 			if r.Path == "" {
-				r.Path, r.RawQuery, _ = strings.Cut(value, "?")
+				r.Path, r.RawQuery = tallyman.SplitTarget(value)
 			}
 		case "remote_address", "masked_remote_address":
 			if !r.ClientIP.IsValid() {

@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -85,6 +86,7 @@ func (w *warnings) has(part string) bool {
 func TestPodsInACluster(t *testing.T) {
 	w := newWorld(t)
 	t.Run("that ask for a sidecar get one", w.testInjected)
+	t.Run("are valid with a sidecar when they were without", w.testOdd)
 	t.Run("of other namespaces, and those that opt out, do not", w.testLeftAlone)
 	t.Run("that ask for what cannot be are refused", w.testDenied)
 	t.Run("of a namespace that asks are let through when it cannot be", w.testSkipped)
@@ -251,6 +253,57 @@ func (w *world) testInjected(t *testing.T) {
 		must(t, w.Create(t.Context(), p))
 		if !hasSidecar(p) {
 			t.Errorf("%s: the pod has no sidecar: %+v", name, p)
+		}
+	}
+}
+
+// The API server validates what comes out.
+func (w *world) testOdd(t *testing.T) {
+	always := new(corev1.ContainerRestartPolicyAlways)
+	resources := func(cpu, memory string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	}
+	hook := &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromString("http")}}
+	for name, change := range map[string]func(*corev1.PodSpec){
+		"resources of the pod": func(s *corev1.PodSpec) {
+			s.Resources = &corev1.ResourceRequirements{Requests: resources("10m", "16Mi"), Limits: resources("100m", "32Mi")}
+		},
+		"resources of the pod and of its container, which take all": func(s *corev1.PodSpec) {
+			s.Resources = &corev1.ResourceRequirements{Requests: resources("100m", "64Mi"), Limits: resources("100m", "64Mi")}
+			s.Containers[0].Resources = *s.Resources
+		},
+		"a limit of the pod's memory alone": func(s *corev1.PodSpec) {
+			s.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}}
+		},
+		"the longest name of a port": func(s *corev1.PodSpec) { s.Containers[0].Ports[0].Name = "a-1-b-2-c-3-d-4" },
+		"a name that ends cut off":   func(s *corev1.PodSpec) { s.Containers[0].Ports[0].Name = "abcdefghij-k" },
+		"a hostPort, and all of them": func(s *corev1.PodSpec) {
+			s.Containers[0].Ports[0].HostPort = 65535
+			s.Containers[0].Ports[0].ContainerPort = 65535
+		},
+		"a sidecar with the same port name": func(s *corev1.PodSpec) {
+			s.InitContainers = []corev1.Container{{Name: "mesh", Image: "mesh", RestartPolicy: always, Ports: []corev1.ContainerPort{
+				{Name: "http", ContainerPort: 12080}, {Name: "app-http", ContainerPort: 12081}, {Name: "tallyman-admin", ContainerPort: 12082},
+			}}}
+		},
+		"hooks and no time to end": func(s *corev1.PodSpec) {
+			s.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: hook, PreStop: hook}
+			s.TerminationGracePeriodSeconds = new(int64(0))
+		},
+		"a probe by gRPC": func(s *corev1.PodSpec) {
+			s.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 8080}}}
+		},
+		"a user namespace": func(s *corev1.PodSpec) { s.HostUsers = new(false) },
+		"a Job's policy":   func(s *corev1.PodSpec) { s.RestartPolicy = corev1.RestartPolicyNever },
+	} {
+		plain, asks := pod(w.namespace(t, nil), nil, httpPort), pod(w.namespace(t, nil), asking, httpPort)
+		change(&plain.Spec)
+		change(&asks.Spec)
+		if err := w.Create(t.Context(), plain); err != nil {
+			t.Fatalf("%s: not even without a sidecar: %v", name, err)
+		}
+		if err := w.Create(t.Context(), asks); err != nil || len(asks.Spec.InitContainers) != len(plain.Spec.InitContainers)+1 {
+			t.Errorf("%s: %v: %+v", name, err, asks.Spec.InitContainers)
 		}
 	}
 }

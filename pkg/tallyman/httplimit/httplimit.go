@@ -49,11 +49,22 @@ func IsGRPC(r *http.Request) bool {
 
 // Request is what policies can look at of a request that a server received.
 // Headers that the client names in Connection are left out: a proxy does not
-// pass them on, and a client must not be counted by what the app never sees.
+// pass them on, and a client must not be counted by what the app never sees. Those
+// by which proxies in front tell of the client stay: they are not its to take away.
 func Request(r *http.Request) tallyman.Request {
 	return tallyman.Request{
 		Method: r.Method, Host: r.Host, Path: r.URL.EscapedPath(), RawQuery: r.URL.RawQuery,
 		Header: endToEnd(r.Header), RemoteAddr: r.RemoteAddr,
+	}
+}
+
+// isOfProxies says whether a header is one that proxies in front set.
+func isOfProxies(name string) bool {
+	switch name {
+	case "Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto":
+		return true
+	default:
+		return false
 	}
 }
 
@@ -63,7 +74,7 @@ func endToEnd(h http.Header) http.Header {
 	for _, line := range h["Connection"] {
 		for name := range strings.SplitSeq(line, ",") {
 			name = http.CanonicalHeaderKey(strings.TrimSpace(name))
-			if _, present := out[name]; !present {
+			if _, present := out[name]; !present || isOfProxies(name) {
 				continue
 			}
 			if len(out) == len(h) {

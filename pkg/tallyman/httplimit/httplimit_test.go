@@ -425,6 +425,26 @@ func TestHeadersThatEndAtTheProxyAreNotCountedBy(t *testing.T) {
 	}
 }
 
+// Else a client could have the address forgotten that a load balancer has seen, or
+// look like a probe of the kubelet on whose node one runs.
+func TestClientsCannotTakeAwayWhatProxiesInFrontHaveSaid(t *testing.T) {
+	names := []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("Connection", "x-api-key, "+strings.ToLower(strings.Join(names, ", ")))
+	for _, name := range append(names, "X-Api-Key") {
+		r.Header.Set(name, "1")
+	}
+	got := httplimit.Request(r).Header
+	for _, name := range names {
+		if got.Get(name) == "" {
+			t.Errorf("%s is not there", name)
+		}
+	}
+	if got.Get("X-Api-Key") != "" {
+		t.Error("X-Api-Key, which ends at the proxy, is there")
+	}
+}
+
 // net/http would wait for the rest of a short body before it answers.
 func TestRefusalDoesNotWaitForABodyThatNeverComes(t *testing.T) {
 	t.Parallel() // it takes as long as we linger

@@ -78,17 +78,13 @@ func closeBody(r *http.Request) {
 
 // outgoing is what policies can look at of a request that is to be sent.
 func outgoing(r *http.Request) tallyman.Request {
-	out := tallyman.Request{
-		Method: r.Method, Host: r.Host, Path: r.URL.EscapedPath(), RawQuery: r.URL.RawQuery, Header: r.Header,
-	}
+	out := tallyman.Request{Method: r.Method, Host: r.Host, Header: r.Header}
+	out.Path, out.RawQuery = tallyman.SplitTarget(r.URL.RequestURI())
 	if out.Method == "" {
 		out.Method = http.MethodGet
 	}
 	if out.Host == "" {
 		out.Host = r.URL.Host
-	}
-	if out.Path == "" {
-		out.Path = "/"
 	}
 	return out
 }

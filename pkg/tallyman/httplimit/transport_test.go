@@ -179,10 +179,15 @@ func TestTransportTellsPoliciesWhatIsSent(t *testing.T) {
 	for text, want := range map[string]string{
 		"http://a.example:81/b%2Fc?d=%20": "GET a.example:81 /b%2Fc d=%20",
 		"http://a.example":                "GET a.example / ",
+		"http://a.example/b?":             "GET a.example /b ",
+		"opaque":                          "GET a.example /b%2fc d",
 	} {
 		u, err := url.Parse(text)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if text == "opaque" { // by which net/http has escapes sent as they are
+			u = &url.URL{Scheme: "http", Host: "a.example", Opaque: "/b%2fc", RawQuery: "d"}
 		}
 		if _, err := transport.RoundTrip(&http.Request{URL: u}); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,56 @@
+package sidecar
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// lasting is a server whose requests last for a while after Shutdown.
+type lasting struct {
+	time.Duration
+	closed chan struct{}
+}
+
+func newLasting(d time.Duration) *lasting { return &lasting{d, make(chan struct{})} }
+
+func (l *lasting) Serve(net.Listener) error {
+	<-l.closed
+	return nil
+}
+
+func (l *lasting) Shutdown(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(l.Duration):
+		return l.Close()
+	}
+}
+
+func (l *lasting) Close() error {
+	close(l.closed)
+	return nil
+}
+
+// A stream of the proxy must not cost a call of the next service its answer.
+func TestAServiceHasAMomentToEndWhenOthersHaveTakenTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		var log lines
+		begin := time.Now()
+		err := serve(ctx, []service{
+			{name: "stuck", server: newLasting(time.Hour)}, {name: "quick", server: newLasting(10 * time.Millisecond)},
+		}, 5*time.Second, slog.New(slog.NewTextHandler(&log, nil)))
+		if took := time.Since(begin); err != nil || took > 5*time.Second+200*time.Millisecond {
+			t.Errorf("served until %v: %v", took, err)
+		}
+		if log.count("service=stuck") != 1 || log.count("service=quick") != 0 {
+			t.Errorf("the log says:\n%s", log.text.String())
+		}
+	})
+}
