@@ -39,10 +39,14 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 
 	proxy, closeIdle := newProxy(c.Upstream, log)
 	defer closeIdle()
+	var grpcServer server
+	if c.GRPCListen != "" { // it has goroutines from the start
+		grpcServer = envoy.NewServer(ctx, limiter)
+	}
 	services, err := listen([]service{
 		{name: "proxy", address: c.Listen, handler: httplimit.Middleware(limiter)(proxy)},
 		{name: "check API", address: c.CheckListen, handler: newCheckAPI(limiter, c.Limiter.TrustedHops, log), readTimeout: readTimeout},
-		{name: "Envoy gRPC", address: c.GRPCListen, server: envoy.NewServer(ctx, limiter)},
+		{name: "Envoy gRPC", address: c.GRPCListen, server: grpcServer},
 		// Who watches us watches to the end: it is drained last.
 		{name: "admin", address: c.AdminListen, handler: newAdmin(ctx, limiter, m.registry), readTimeout: readTimeout},
 	}, log)

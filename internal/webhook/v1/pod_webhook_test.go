@@ -38,6 +38,7 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/controller"
 	"github.com/tallyman-dev/tallyman/internal/inject"
 	"github.com/tallyman-dev/tallyman/internal/testenv"
+	"github.com/tallyman-dev/tallyman/internal/testredis"
 	webhookv1 "github.com/tallyman-dev/tallyman/internal/webhook/v1"
 	"github.com/tallyman-dev/tallyman/internal/webhookcert"
 )
@@ -100,7 +101,7 @@ func newWorld(t *testing.T) *world {
 	plane, err := testenv.New()
 	must(t, err)
 	t.Cleanup(func() { must(t, plane.Stop()) })
-	w := &world{config: plane.Config, warnings: &warnings{}, clock: &clock{}, address: freeAddress(t)}
+	w := &world{config: plane.Config, warnings: &warnings{}, clock: &clock{}, address: testredis.FreeAddr(t)}
 	config := rest.CopyConfig(plane.Config)
 	config.WarningHandlerWithContext = w.warnings
 	w.Client, err = client.New(config, client.Options{})
@@ -492,13 +493,4 @@ func eventually(t *testing.T, check func() error) {
 			t.Fatalf("still after %v: %v", patience, err)
 		}
 	}
-}
-
-// freeAddress is a local address that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
 }
