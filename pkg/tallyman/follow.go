@@ -13,6 +13,9 @@ import (
 const (
 	// beatTimeout bounds one report, and the withdrawal of reports.
 	beatTimeout = 2 * time.Second
+	// settleInterval is when a pod asks again how many there are after it has taken
+	// over policies: those that did so after it are not in the first answer.
+	settleInterval = 500 * time.Millisecond
 	// shareHeld is how long a share is held when the store tells of fewer pods. A
 	// store that lost its data knows all pods again after an interval; until then
 	// each pod would take itself for one of few.
@@ -107,16 +110,20 @@ func (f *follower) report(ctx context.Context) {
 		return
 	case <-f.watcher.Ready():
 	}
-	ticker := time.NewTicker(store.BeatInterval)
-	defer ticker.Stop()
+	wait := settleInterval
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	for {
 		f.beat(ctx)
 		f.noticeLoad()
+		timer.Reset(wait)
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.swapped:
-		case <-ticker.C:
+			wait = settleInterval
+		case <-timer.C:
+			wait = store.BeatInterval
 		}
 	}
 }

@@ -45,6 +45,28 @@ func TestSharesOfFewerPodsAreTakenLater(t *testing.T) {
 	f.wantShare(t, "without the policy", 0, 0)
 }
 
+// The first pod that takes over a policy finds no other that has. It asks again before
+// its next heartbeat is due, or it would take all of the limit for itself until then.
+func TestPodsOfANewPolicyLearnOfEachOtherSoon(t *testing.T) {
+	m := newManager(t, testredis.Shared(t))
+	m.publish()
+	var limiters []*Limiter
+	for i := range 3 {
+		limiters = append(limiters, m.open(Options{Pod: "orders-" + strconv.Itoa(i)}))
+	}
+	m.publish(definition(t, "orders", 1, patient("10")))
+	began := time.Now()
+	for place, l := range limiters {
+		eventually(t, "the share of "+strconv.Itoa(place), func() bool {
+			live, at := l.follower.share("orders")
+			return live == 3 && at == place
+		})
+	}
+	if took := time.Since(began); took > 2*store.BeatInterval/3 {
+		t.Errorf("the pods learned of each other after %v, as if they had waited for their heartbeats", took)
+	}
+}
+
 // Limiters find each other, and share among those that enforce a policy.
 func TestLimitersLearnOfEachOther(t *testing.T) {
 	m := newManager(t, testredis.Shared(t))

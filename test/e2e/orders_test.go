@@ -191,7 +191,7 @@ var _ = Describe("A policy", Ordered, func() {
 
 	DescribeTable("without Redis", func(ctx SpecContext, failurePolicy string, expected OmegaMatcher) {
 		// Under a new name, since a backstop knows what was used of the old one.
-		manifest := policy(namespace, 30, "", ", failurePolicy: "+failurePolicy)
+		manifest := policy(namespace, 1000, "", ", failurePolicy: "+failurePolicy+", backstop: {requests: 10}")
 		enforce(ctx, namespace, strings.Replace(manifest, "name: all", "name: "+strings.ToLower(failurePolicy), 1))
 		scale(ctx, "redis", 0)
 		DeferCleanup(func(ctx SpecContext) {
@@ -202,7 +202,7 @@ var _ = Describe("A policy", Ordered, func() {
 	},
 		Entry("Allow admits", "Allow", Equal(map[string]int{"200": 300})),
 		Entry("Deny answers that it cannot tell", "Deny", Equal(map[string]int{"503": 300})),
-		// Each of three pods admits its third: of 300 requests, all get more than that.
+		// Each of three pods admits ten: of 300 requests, all get more than that.
 		Entry("Backstop holds each pod to its part", "Backstop", Equal(map[string]int{"200": 30, "429": 270})),
 	)
 
