@@ -189,10 +189,10 @@ var _ = Describe("A policy", Ordered, func() {
 		}).WithContext(ctx).Should(Equal(map[string]int{"200": 10}))
 	})
 
-	DescribeTable("without Redis", func(ctx SpecContext, failurePolicy string, expected OmegaMatcher) {
+	DescribeTable("without Redis", func(ctx SpecContext, name, failure string, expected OmegaMatcher) {
 		// Under a new name, since a backstop knows what was used of the old one.
-		manifest := policy(namespace, 1000, "", ", failurePolicy: "+failurePolicy+", backstop: {requests: 10}")
-		enforce(ctx, namespace, strings.Replace(manifest, "name: all", "name: "+strings.ToLower(failurePolicy), 1))
+		manifest := policy(namespace, 1000, "", ", "+failure)
+		enforce(ctx, namespace, strings.Replace(manifest, "name: all", "name: "+name, 1))
 		scale(ctx, "redis", 0)
 		DeferCleanup(func(ctx SpecContext) {
 			scale(ctx, "redis", 1)
@@ -200,10 +200,10 @@ var _ = Describe("A policy", Ordered, func() {
 		})
 		Expect(load(ctx, namespace, "-n", "300", "-c", "16").Statuses).To(expected)
 	},
-		Entry("Allow admits", "Allow", Equal(map[string]int{"200": 300})),
-		Entry("Deny answers that it cannot tell", "Deny", Equal(map[string]int{"503": 300})),
+		Entry("Allow admits", "allow", "failurePolicy: Allow", Equal(map[string]int{"200": 300})),
+		Entry("Deny answers that it cannot tell", "deny", "failurePolicy: Deny", Equal(map[string]int{"503": 300})),
 		// Each of three pods admits ten: of 300 requests, all get more than that.
-		Entry("Backstop holds each pod to its part", "Backstop", Equal(map[string]int{"200": 30, "429": 270})),
+		Entry("Backstop holds each pod by itself", "backstop", "backstop: {requests: 10}", Equal(map[string]int{"200": 30, "429": 270})),
 	)
 
 	It("that is wrong is refused with the field and the remedy", func(ctx SpecContext) {
