@@ -194,10 +194,7 @@ var _ = Describe("A policy", Ordered, func() {
 		manifest := policy(namespace, 1000, "", ", "+failure)
 		enforce(ctx, namespace, strings.Replace(manifest, "name: all", "name: "+name, 1))
 		scale(ctx, "redis", 0)
-		DeferCleanup(func(ctx SpecContext) {
-			scale(ctx, "redis", 1)
-			kubectl(ctx, "delete", "ratelimitpolicy", "orders", "--namespace", namespace)
-		})
+		DeferCleanup(func(ctx SpecContext) { scale(ctx, "redis", 1) })
 		Expect(load(ctx, namespace, "-n", "300", "-c", "16").Statuses).To(expected)
 	},
 		Entry("Allow admits", "allow", "failurePolicy: Allow", Equal(map[string]int{"200": 300})),
