@@ -132,13 +132,19 @@ func references(c *corev1.Container) (ports []*intstr.IntOrString) {
 	return ports
 }
 
+// declaredPorts are those of all containers of a pod.
+func declaredPorts(pod *corev1.Pod) (ports []corev1.ContainerPort) {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		ports = append(ports, c.Ports...)
+	}
+	return ports
+}
+
 // freeName is a name for an app's port that no port of the pod has.
 func freeName(pod *corev1.Pod, name string) string {
 	taken := map[string]bool{}
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		for _, p := range c.Ports {
-			taken[p.Name] = true
-		}
+	for _, p := range declaredPorts(pod) {
+		taken[p.Name] = true
 	}
 	const prefix = "app-"
 	for i := 0; ; i++ {
@@ -157,10 +163,8 @@ func freeName(pod *corev1.Pod, name string) string {
 // freePort is the first port from the wanted one on that no container declares.
 func freePort(pod *corev1.Pod, wanted int32) int32 {
 	taken := map[int32]bool{}
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		for _, p := range c.Ports {
-			taken[p.ContainerPort] = true
-		}
+	for _, p := range declaredPorts(pod) {
+		taken[p.ContainerPort] = true
 	}
 	for taken[wanted] {
 		wanted++
