@@ -104,6 +104,26 @@ func TestManyPodsBehindAreCountedBeyondTen(t *testing.T) {
 	}
 }
 
+func TestAPolicyMadeAnewIsNotEnforcedByPodsThatHaveTheOld(t *testing.T) {
+	p := everyPod(limit("one"))
+	p.UID = "new"
+	enforcer := func(pod string, uids map[string]string) compile.Enforcer {
+		return compile.Enforcer{Pod: pod, Policies: map[string]int64{"orders": p.Generation}, UIDs: uids}
+	}
+	facts := compile.Facts{Published: true, Enforcers: []compile.Enforcer{
+		enforcer("a", map[string]string{"orders": "new"}),
+		enforcer("b", map[string]string{"orders": "old"}),
+		enforcer("c", nil), // an older sidecar, which does not say
+	}}
+	status, message := statusOf(t, p, facts, v1alpha1.ConditionEnforced)
+	if want := "2/3 pods enforce generation 1; behind: b"; message != want {
+		t.Errorf("message is %q, not %q", message, want)
+	}
+	if meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionEnforced) {
+		t.Error("it counts as enforced")
+	}
+}
+
 func TestStatusIsTheSameWhileFactsAre(t *testing.T) {
 	fault := compile.Fault{Reason: v1alpha1.ReasonStoreUnavailable, Message: "the store does not answer: timeout"}
 	for name, facts := range map[string]compile.Facts{

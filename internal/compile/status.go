@@ -60,6 +60,8 @@ type Enforcer struct {
 	Pod string
 	// Policies has the generation that it enforces of each policy, by name.
 	Policies map[string]int64
+	// UIDs has the object that this generation is of, by name, where it is known.
+	UIDs map[string]string
 	// Rejected says why it does not enforce a policy, by name.
 	Rejected map[string]string
 }
@@ -136,6 +138,9 @@ func observe(d *policy.Definition, f Facts) []observation {
 	}
 	for _, e := range f.Enforcers {
 		generation, enforces := e.Policies[d.Name]
+		if uid, known := e.UIDs[d.Name]; known && uid != d.UID {
+			generation = 0 // it is of an object that was deleted
+		}
 		rejection, rejects := e.Rejected[d.Name]
 		if enforces || rejects {
 			pods[e.Pod] = observation{pod: e.Pod, reported: true, generation: generation, why: rejection}

@@ -57,7 +57,7 @@ func (r *reconciler) enforcers(ctx context.Context, ns Namespace) ([]compile.Enf
 	}
 	enforcers := make([]compile.Enforcer, len(alive))
 	for i, e := range alive {
-		enforcers[i] = compile.Enforcer{Pod: e.Pod, Policies: e.Policies, Rejected: e.Rejected}
+		enforcers[i] = compile.Enforcer{Pod: e.Pod, Policies: e.Policies, UIDs: e.UIDs, Rejected: e.Rejected}
 	}
 	return enforcers, nil
 }

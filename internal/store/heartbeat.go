@@ -21,7 +21,7 @@ const (
 	EnforcerTimeout = 5 * BeatInterval
 	// forgetAfter is when the report of an enforcer that is gone is removed.
 	forgetAfter = 2 * EnforcerTimeout
-	// maxReport bounds one report, in bytes: 20,000 policies of 50 bytes.
+	// maxReport bounds one report, in bytes: 10,000 policies of 100 bytes.
 	maxReport = 1 << 20
 	// maxStored has room for the time before the report.
 	maxStored = maxReport + 20
@@ -54,6 +54,9 @@ type Heartbeat struct {
 	Revision Revision `json:"revision"`
 	// Policies are those that it enforces, with the generation.
 	Policies map[string]int64 `json:"policies,omitempty"`
+	// UIDs are those of the objects that these policies are from, as far as they
+	// are known: a policy made anew begins with generation 1 again.
+	UIDs map[string]string `json:"uids,omitempty"`
 	// Rejected are those that it could not read, with the reason, which is cut
 	// to 256 bytes. It goes on with the generation in Policies, if there is one.
 	Rejected map[string]string `json:"rejected,omitempty"`

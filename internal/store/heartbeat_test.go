@@ -16,7 +16,7 @@ func TestEnforcersAreThoseHeardOfLately(t *testing.T) {
 	s, client, prefix := sharedStore(t)
 	beat := store.Heartbeat{
 		Pod: "a", Revision: store.Revision{Epoch: 5, Number: 2},
-		Policies: map[string]int64{"orders": 7}, Rejected: map[string]string{"login": "cut off"}, Version: "v1",
+		Policies: map[string]int64{"orders": 7}, UIDs: map[string]string{"orders": "11-22"}, Rejected: map[string]string{"login": "cut off"}, Version: "v1",
 	}
 	for _, h := range []store.Heartbeat{beat, {Pod: "b"}, {Pod: "c"}} {
 		if _, err := s.Beat(t.Context(), "shop", h); err != nil {

@@ -133,7 +133,7 @@ func (f *follower) beat(ctx context.Context) {
 	defer cancel()
 	s := f.limiter.current.Load()
 	shares, err := f.store.Beat(timeout, f.namespace, store.Heartbeat{
-		Pod: f.pod, Revision: s.revision, Policies: s.generations(), Rejected: s.rejected, Version: f.version,
+		Pod: f.pod, Revision: s.revision, Policies: s.generations(), UIDs: s.uids(), Rejected: s.rejected, Version: f.version,
 	})
 	if err == nil {
 		f.takeShares(shares, time.Now())

@@ -194,6 +194,7 @@ func TestHeartbeatTellsWhatIsEnforcedUntilClose(t *testing.T) {
 	m := newManager(t, testredis.Shared(t))
 	orders, users := definition(t, "orders", 7, patient("1")), definition(t, "users", 1, patient("1"))
 	users.Selectors = []policy.Selector{{MatchLabels: map[string]string{"app": "users"}}}
+	orders.UID = "first"
 	revision := m.publish(orders, users)
 	l := m.open(Options{Pod: "orders-1", Labels: map[string]string{"app": "orders"}})
 
@@ -204,7 +205,10 @@ func TestHeartbeatTellsWhatIsEnforcedUntilClose(t *testing.T) {
 		h.Version = ""
 		return h
 	}
-	want := store.Heartbeat{Pod: "orders-1", Revision: revision, Policies: map[string]int64{"orders": 7}}
+	want := store.Heartbeat{
+		Pod: "orders-1", Revision: revision,
+		Policies: map[string]int64{"orders": 7}, UIDs: map[string]string{"orders": "first"},
+	}
 	eventually(t, "the first report", func() bool { return cmp.Equal(want, report()) })
 
 	orders.Generation = 8
@@ -214,6 +218,10 @@ func TestHeartbeatTellsWhatIsEnforcedUntilClose(t *testing.T) {
 	if took := time.Since(began); took > store.BeatInterval {
 		t.Errorf("the report of the edit took %v, as if it waited for its turn", took)
 	}
+
+	orders.UID = "made anew"
+	want.Revision, want.UIDs = m.publish(orders, users), map[string]string{"orders": "made anew"}
+	eventually(t, "the report of another object", func() bool { return cmp.Equal(want, report()) })
 
 	if err := l.Close(t.Context()); err != nil {
 		t.Fatal(err)

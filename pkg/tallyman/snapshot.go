@@ -173,11 +173,23 @@ func (s *snapshot) find(name string) *enforced {
 	return nil
 }
 
-// generations are the policies that are enforced, as a heartbeat has them.
+// generations are those of the policies that are enforced, by name.
 func (s *snapshot) generations() map[string]int64 {
 	g := make(map[string]int64, len(s.policies))
 	for _, e := range s.policies {
 		g[e.definition.Name] = e.definition.Generation
 	}
 	return g
+}
+
+// uids are those of the objects that the policies are from, by name. A policy of a
+// file has none.
+func (s *snapshot) uids() map[string]string {
+	uids := make(map[string]string, len(s.policies))
+	for _, e := range s.policies {
+		if uid := e.definition.UID; uid != "" {
+			uids[e.definition.Name] = uid
+		}
+	}
+	return uids
 }
