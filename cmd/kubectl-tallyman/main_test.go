@@ -131,7 +131,7 @@ func TestWhatIsNotValidIsSaidWithExitCode2(t *testing.T) {
 		"missing trace":   {[]string{"simulate", "-f", policies, "--trace", "/does/not/exist"}, []string{"open the trace", "/does/not/exist"}},
 		"missing policy":  {[]string{"simulate", "-f", "/does/not/exist", "--trace", trace}, []string{"read the policy file"}},
 		"invalid policy": {[]string{"simulate", "-f", file(t, "bad.yaml", strings.Replace(policyText, "1m", "1d", 1)), "--trace", trace},
-			[]string{"bad.yaml", "document 1", "spec.limits[0].window", "24h"}},
+			[]string{"bad.yaml:7: ", "spec.limits[0].window", "24h"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stdout, stderr, code := run(t, "", tc.args...)

@@ -10,8 +10,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"os"
+	"strconv"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -22,7 +23,8 @@ import (
 const maxSize = 16 << 20
 
 const (
-	apiVersion = "tallyman.dev/v1alpha1"
+	group      = "tallyman.dev"
+	apiVersion = group + "/v1alpha1"
 	kind       = "RateLimitPolicy"
 )
 
@@ -31,17 +33,14 @@ const (
 type Accept func(policy.Definition) error
 
 // Read gives every policy of a file to accept, in their order. Policies that
-// name no namespace are of the given one. Its error tells all faults, each with
-// its document; policies may have been accepted before.
+// name no namespace are of the given one. Its error is all Faults of the file, or
+// says why it cannot be read; policies may have been accepted before.
 func Read(path, namespace string, accept Accept) error {
 	data, err := readAll(path)
 	if err != nil {
 		return fmt.Errorf("read the policy file: %w", err)
 	}
-	if err := Parse(data, namespace, accept); err != nil {
-		return fmt.Errorf("policy file %s: %w", path, err)
-	}
-	return nil
+	return Parse(path, data, namespace, accept)
 }
 
 func readAll(path string) ([]byte, error) {
@@ -57,72 +56,62 @@ func readAll(path string) ([]byte, error) {
 	return data, err
 }
 
-// Parse is Read for the text of a file.
-func Parse(data []byte, namespace string, accept Accept) error {
-	var errs []error
-	index := 0
-	seen := map[string]int{} // namespace/name → document
-	for document := range documents(data) {
-		index++
-		d, err := parseDocument(document, index, namespace)
-		if err == nil {
-			err = acceptOnce(d, index, seen, accept)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("document %d: %w", index, err))
-		}
+// Parse is Read for the text of a file, whose name is told in faults.
+func Parse(file string, data []byte, namespace string, accept Accept) error {
+	r := reader{file: file, namespace: namespace, accept: accept, seen: map[string]int{}}
+	for d := range documents(data) {
+		r.read(d)
 	}
-	if index == 0 {
-		return fmt.Errorf("it has no %s: write at least one", kind)
+	if r.documents == 0 {
+		return Faults{{File: file, Line: 1, Err: fmt.Errorf("it has no %s: write at least one", kind)}}
 	}
-	return errors.Join(errs...)
-}
-
-func acceptOnce(d policy.Definition, index int, seen map[string]int, accept Accept) error {
-	name := d.Namespace + "/" + d.Name
-	if first, taken := seen[name]; taken {
-		return fmt.Errorf("policy %s is in document %d already: rename one", name, first)
+	if len(r.faults) > 0 {
+		return r.faults
 	}
-	if err := accept(d); err != nil {
-		return fmt.Errorf("policy %q: %w", d.Name, err)
-	}
-	seen[name] = index
 	return nil
 }
 
-// documents are those of a YAML stream that hold something. Each is preceded
-// by empty lines, so that its line numbers are the file's.
-func documents(data []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		var document []byte
-		line, holds := 0, false
-		for text := range bytes.Lines(data) {
-			if rest, separator := bytes.CutPrefix(text, []byte("---")); separator && isSpace(rest) {
-				if holds && !yield(document) {
-					return
-				}
-				document, holds = bytes.Repeat([]byte("\n"), line), false
-				text = rest
-			}
-			document = append(document, text...)
-			holds = holds || isContent(text)
-			line++
-		}
-		if holds {
-			yield(document)
-		}
+// reader reads the documents of one file.
+type reader struct {
+	file, namespace string
+	accept          Accept
+	documents       int            // so far
+	seen            map[string]int // namespace/name of a policy → its line
+	faults          Faults
+}
+
+func (r *reader) read(d *document) {
+	r.documents++
+	data, err := yaml.YAMLToJSONStrict(d.text)
+	if err != nil {
+		line, err := syntaxError(err, d.first)
+		r.faults = append(r.faults, &Fault{File: r.file, Line: line, Err: err})
+		return
+	}
+	o, at, err := parseObject(data)
+	if err != nil {
+		r.faults = append(r.faults, &Fault{File: r.file, Line: d.lineOf(at), Err: err, Foreign: o.isForeign()})
+		return
+	}
+	definition, err := o.definition(r.namespace, fmt.Sprintf("policy-%d", r.documents))
+	if err == nil {
+		err = r.acceptOnce(definition, d)
+	}
+	if err != nil {
+		r.faults.add(r.file, d, definition.Name, err)
 	}
 }
 
-// isSpace says whether a document's separator ends here.
-func isSpace(rest []byte) bool {
-	return len(rest) == 0 || bytes.ContainsRune([]byte(" \t\r\n"), rune(rest[0]))
-}
-
-// isContent says whether a line is more than space, comment or end of document.
-func isContent(line []byte) bool {
-	line = bytes.TrimSpace(line)
-	return len(line) > 0 && line[0] != '#' && string(line) != "..."
+func (r *reader) acceptOnce(definition policy.Definition, d *document) error {
+	name := definition.Namespace + "/" + definition.Name
+	if first, taken := r.seen[name]; taken {
+		return fmt.Errorf("%s is there already, in line %d: rename one", name, first)
+	}
+	if err := r.accept(definition); err != nil {
+		return err
+	}
+	r.seen[name] = d.first
+	return nil
 }
 
 // object is a document of a policy file. Of metadata only the identity is of
@@ -141,45 +130,49 @@ type metadata struct {
 	Generation int64  `json:"generation"`
 }
 
-func parseDocument(document []byte, index int, namespace string) (policy.Definition, error) {
-	var none policy.Definition
-	data, err := yaml.YAMLToJSONStrict(document)
-	if err != nil {
-		return none, err
-	}
-	o, err := parseObject(data)
-	if err != nil {
-		return none, err
-	}
-	m := metadata{Name: fmt.Sprintf("policy-%d", index), Namespace: namespace}
-	if len(o.Metadata) > 0 {
-		if err := json.Unmarshal(o.Metadata, &m); err != nil {
-			return none, fmt.Errorf("metadata: %w", err)
-		}
-	}
-	spec, err := policy.DecodeSpec(o.Spec)
-	if err != nil {
-		return none, fmt.Errorf("policy %q: %w", m.Name, err)
-	}
-	return policy.Definition{Namespace: m.Namespace, Name: m.Name, Generation: m.Generation, Spec: spec}, nil
-}
-
-func parseObject(data []byte) (object, error) {
-	var o object
+// parseObject reads a document's outer fields, or says what is wrong with which.
+func parseObject(data []byte) (o object, at string, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&o)
+	err = decoder.Decode(&o)
 	switch {
 	case o.Kind == "":
-		return o, fmt.Errorf("kind is not set: write apiVersion: %s and kind: %s", apiVersion, kind)
+		return o, "", fmt.Errorf("kind is not set: write apiVersion: %s and kind: %s", apiVersion, kind)
 	case o.Kind != kind:
-		return o, fmt.Errorf("kind is %q: a policy file holds objects of kind %s only, one a document", o.Kind, kind)
+		return o, "kind", fmt.Errorf("kind is %q: a policy file holds objects of kind %s only, one a document", o.Kind, kind)
 	case o.APIVersion != apiVersion:
-		return o, fmt.Errorf("apiVersion is %q: write %s", o.APIVersion, apiVersion)
+		return o, "apiVersion", fmt.Errorf("apiVersion is %q: write %s", o.APIVersion, apiVersion)
 	case err != nil:
-		return o, err
+		return o, unknownField(err), err
 	case len(o.Spec) == 0:
-		return o, errors.New("spec is not set")
+		return o, "", errors.New("spec is not set")
 	}
-	return o, nil
+	return o, "", nil
+}
+
+// isForeign says whether the object is of another kind in another API group.
+func (o *object) isForeign() bool {
+	return o.Kind != "" && o.Kind != kind && o.APIVersion != "" && !strings.HasPrefix(o.APIVersion, group+"/")
+}
+
+// unknownField is the name in a decoder's complaint, or empty.
+func unknownField(err error) string {
+	_, quoted, _ := strings.Cut(err.Error(), "unknown field ")
+	name, _ := strconv.Unquote(quoted)
+	return name
+}
+
+// definition reads the policy. Its name is there even if there is an error.
+func (o *object) definition(namespace, name string) (policy.Definition, error) {
+	d := policy.Definition{Namespace: namespace, Name: name}
+	m := metadata{Name: name, Namespace: namespace}
+	if len(o.Metadata) > 0 {
+		if err := json.Unmarshal(o.Metadata, &m); err != nil {
+			return d, fmt.Errorf("metadata: %w", err)
+		}
+	}
+	d.Namespace, d.Name, d.Generation = m.Namespace, m.Name, m.Generation
+	var err error
+	d.Spec, err = policy.DecodeSpec(o.Spec)
+	return d, err
 }

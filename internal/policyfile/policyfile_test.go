@@ -16,7 +16,7 @@ const one = "spec: {selector: {}, limits: [{name: x, requests: 1, window: 1m}]}\
 
 func TestFileHasManyDocuments(t *testing.T) {
 	var got []string
-	err := Parse([]byte("# of the shop\n---\n"+
+	err := Parse("p.yaml", []byte("# of the shop\n---\n"+
 		head+"metadata: {name: b}\n"+one+
 		"--- # a comment\n\n# nothing but comments\n---\n"+
 		head+"metadata: {name: a, namespace: shop, generation: 7}\n"+one+
@@ -34,7 +34,7 @@ func TestFileHasManyDocuments(t *testing.T) {
 }
 
 func TestFileMayBeWhatKubectlPrints(t *testing.T) {
-	err := Parse([]byte(`apiVersion: tallyman.dev/v1alpha1
+	err := Parse("p.yaml", []byte(`apiVersion: tallyman.dev/v1alpha1
 kind: RateLimitPolicy
 metadata:
   annotations: {kubectl.kubernetes.io/last-applied-configuration: "{}"}
@@ -68,31 +68,31 @@ func TestFileErrorsNameThePlace(t *testing.T) {
 		text string
 		want []string
 	}{
-		"nothing":            {"# nothing\n---\n", []string{"no RateLimitPolicy"}},
-		"not YAML":           {good + "a: b: c\n", []string{"document 2", "line 6"}},
-		"twice the same key": {good + head + "metadata: {name: o}\nkind: x\n" + one, []string{"document 2", "already"}},
-		"no kind":            {good + "apiVersion: tallyman.dev/v1alpha1\n" + one, []string{"document 2", "kind is not set", "RateLimitPolicy"}},
-		"other kind":         {good + "apiVersion: v1\nkind: ConfigMap\ndata: {}\n", []string{"document 2", `"ConfigMap"`, "RateLimitPolicy"}},
+		"nothing":            {"# nothing\n---\n", []string{"p.yaml:1:", "no RateLimitPolicy"}},
+		"not YAML":           {good + "a: b: c\n", []string{"p.yaml:6: not valid YAML: mapping values"}},
+		"twice the same key": {good + head + "metadata: {name: o}\nkind: x\n" + one, []string{"p.yaml:9:", "already"}},
+		"no kind":            {good + "apiVersion: tallyman.dev/v1alpha1\n" + one, []string{"p.yaml:6:", "kind is not set", "RateLimitPolicy"}},
+		"other kind":         {good + "apiVersion: v1\nkind: ConfigMap\ndata: {}\n", []string{"p.yaml:7:", `"ConfigMap"`, "RateLimitPolicy"}},
 		"other version": {good + "apiVersion: tallyman.dev/v9\nkind: RateLimitPolicy\n" + one,
-			[]string{"document 2", `"tallyman.dev/v9"`, "tallyman.dev/v1alpha1"}},
-		"no spec":        {head + "metadata: {name: o}\n", []string{"document 1", "spec"}},
-		"misspelt field": {head + "metadata: {name: o}\nspek: {}\n" + one, []string{"document 1", `"spek"`}},
+			[]string{"p.yaml:6:", `"tallyman.dev/v9"`, "tallyman.dev/v1alpha1"}},
+		"no spec":        {head + "metadata: {name: o}\n", []string{"p.yaml:1:", "spec"}},
+		"misspelt field": {head + "metadata: {name: o}\nspek: {}\n" + one, []string{"p.yaml:4:", `"spek"`}},
 		"misspelt field of the spec": {head + "metadata: {name: o}\nspec: {selector: {}, limts: []}\n",
-			[]string{"document 1", `policy "o"`, "spec.limts"}},
-		"same name twice": {good + good, []string{"document 2", "default/good", "document 1"}},
+			[]string{"p.yaml:4:", `policy "o"`, "spec.limts"}},
+		"same name twice": {good + good, []string{"p.yaml:8:", "default/good", "line 1"}},
 		"window of another unit": {head + "metadata: {name: o}\nspec: {selector: {}, limits: [{name: x, requests: 1, window: 1d}]}\n",
-			[]string{"document 1", `policy "o"`, `"1d"`, "24h"}},
+			[]string{"p.yaml:4:", `policy "o"`, `"1d"`, "24h"}},
 		"fraction": {head + "metadata: {name: o}\nspec: {selector: {}, limits: [{name: x, requests: 1, window: 1m, cost: {requests: 1.5}}]}\n",
-			[]string{"document 1", `policy "o"`, "cost.requests"}},
+			[]string{"p.yaml:4:", `policy "o"`, "cost.requests"}},
 		"text for a number": {head + "metadata: {name: o}\nspec: {selector: {}, limits: [{name: x, requests: 1, window: 1m, cost: {requests: ''}}]}\n",
-			[]string{"document 1", `policy "o"`, "cost.requests"}},
+			[]string{"p.yaml:4:", `policy "o"`, "cost.requests"}},
 		"not a number": {head + "metadata: {name: o}\nspec: {selector: {}, limits: [{name: x, requests: 1, window: 1m, cost: {requests: .nan}}]}\n",
-			[]string{"document 1"}},
-		"not accepted":   {good + head + "metadata: {name: bad}\n" + one, []string{"document 2", `policy "bad"`, "not today"}},
-		"several faults": {head + "metadata: {name: bad}\n" + one + "---\nkind: Pod\n", []string{"document 1", "document 2"}},
+			[]string{"p.yaml:1:", "NaN"}},
+		"not accepted":   {good + head + "metadata: {name: bad}\n" + one, []string{"p.yaml:8:", `policy "bad"`, "not today"}},
+		"several faults": {head + "metadata: {name: bad}\n" + one + "---\nkind: Pod\n", []string{"p.yaml:3:", "\np.yaml:6:"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := Parse([]byte(tc.text), "default", func(d policy.Definition) error {
+			err := Parse("p.yaml", []byte(tc.text), "default", func(d policy.Definition) error {
 				if d.Name == "bad" {
 					return errors.New("not today")
 				}
@@ -107,5 +107,61 @@ func TestFileErrorsNameThePlace(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestEachFaultHasTheLineOfItsField(t *testing.T) {
+	err := Parse("p.yaml", []byte(`# The policies of the shop.
+---
+apiVersion: tallyman.dev/v1alpha1
+kind: RateLimitPolicy
+metadata:
+  name: orders
+spec:
+  selector: {}
+  limits:
+  - &total
+    name: total
+    requests: 10
+    window: 1h
+    key:
+    - header:
+        nme: X-Api-Key
+    - remoteAddr: {}
+  -
+    name: burst
+    requests: -1
+    window: 1d
+  - *total
+  enforcment: Shadow
+`), "default", func(policy.Definition) error { return nil })
+	faults, ok := errors.AsType[Faults](err)
+	if !ok {
+		t.Fatal(err)
+	}
+	var got []int
+	for _, f := range faults {
+		if f.File != "p.yaml" || f.Policy != "orders" || f.Foreign {
+			t.Errorf("fault %+v", f)
+		}
+		got = append(got, f.Line)
+	}
+	// The third limit is written where the first is.
+	if diff := cmp.Diff([]int{16, 17, 21, 16, 17, 23}, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s\n%v", diff, err)
+	}
+}
+
+func TestObjectsOfOthersAreForeign(t *testing.T) {
+	for text, want := range map[string]bool{
+		"apiVersion: v1\nkind: Service\nspec: {}\n":                           true,
+		"apiVersion: tallyman.dev/v1alpha1\nkind: RateLimitPolicies\n":        false,
+		"apiVersion: tallyman.io/v1alpha1\nkind: RateLimitPolicy\nspec: {}\n": false,
+		"kind: Service\n": false,
+	} {
+		faults, ok := errors.AsType[Faults](Parse("p.yaml", []byte(text), "default", nil))
+		if !ok || len(faults) != 1 || faults[0].Foreign != want {
+			t.Errorf("%q: %v, foreign should be %v", text, faults, want)
+		}
 	}
 }

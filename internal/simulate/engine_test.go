@@ -34,7 +34,7 @@ var stores = map[string]func(testing.TB, *simulate.Clock) limiter.Store{
 func simulation(t testing.TB, policies, trace []byte, open func(testing.TB, *simulate.Clock) limiter.Store, prefix string) string {
 	t.Helper()
 	var p simulate.Policies
-	if err := policyfile.Parse(policies, "default", p.Add); err != nil {
+	if err := policyfile.Parse("policy.yaml", policies, "default", p.Add); err != nil {
 		t.Fatal(err)
 	}
 	clock := simulate.NewClock(start)

@@ -42,10 +42,10 @@ func TestAFileIsTakenOnlyIfItsPoliciesCompile(t *testing.T) {
 		want []string
 	}{
 		"name that is none": {"metadata: {name: 'a:b'}\nspec: {selector: {}, limits: [{name: x, requests: 1, window: 1m}]}\n",
-			[]string{"policies.yaml", "document 1", `"a:b"`}},
+			[]string{"policies.yaml:3: ", `"a:b"`}},
 		"CEL that does not compile": {"metadata: {name: o}\n" +
 			"spec: {selector: {}, limits: [{name: x, requests: 1, window: 1m, cost: {expression: 'request.('}}]}\n",
-			[]string{"policies.yaml", "document 1", `policy "o"`, "spec.limits[0].cost.expression"}},
+			[]string{"policies.yaml:4: ", `policy "o"`, "spec.limits[0].cost.expression"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := readFile(write(t, head+tc.text), "default", "p")

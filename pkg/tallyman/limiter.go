@@ -40,7 +40,7 @@ type Limiter struct {
 // in the background; its end does not stop it.
 //
 // A Redis that is down is no error: the limiter waits for it, see Ready. A
-// policy file with a fault is an error that names the document, the policy and
+// policy file with a fault is an error that names the line, the policy and
 // the field.
 func New(ctx context.Context, o Options) (*Limiter, error) {
 	o, err := o.withDefaults()
