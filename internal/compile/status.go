@@ -71,6 +71,7 @@ type Enforcer struct {
 func Status(p *v1alpha1.RateLimitPolicy, v Verdict, f Facts) v1alpha1.RateLimitPolicyStatus {
 	status := *p.Status.DeepCopy()
 	meta.SetStatusCondition(&status.Conditions, v.Accepted)
+	setEvadable(&status.Conditions, p, v.Evadable)
 	if v.Definition == nil {
 		// What is not accepted has no further story, as in the Gateway API.
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionProgrammed)
