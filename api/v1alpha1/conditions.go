@@ -10,6 +10,10 @@ const (
 	// ConditionEnforced says whether every pod that the policy selects enforces
 	// its current generation, as the pods themselves report.
 	ConditionEnforced = "Enforced"
+	// ConditionEvadable is there, and True, while a client can get around the
+	// policy by other values of what its limits count by, if nobody checks them.
+	// The policy is enforced all the same.
+	ConditionEvadable = "Evadable"
 )
 
 // Reasons of the Accepted condition.
@@ -43,3 +47,7 @@ const (
 	// ReasonNoEnforcers: no selected pod runs an enforcer.
 	ReasonNoEnforcers = "NoEnforcers"
 )
+
+// ReasonClientChosenKey is the reason of the Evadable condition: all limits have a
+// key with a part that clients choose, such as a header; the message names them.
+const ReasonClientChosenKey = "ClientChosenKey"

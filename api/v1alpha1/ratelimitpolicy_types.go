@@ -172,7 +172,9 @@ type HeaderStyle string
 type RateLimitPolicyStatus struct {
 	// conditions are Accepted (the policy is valid and its targets exist),
 	// Programmed (it is in the store) and Enforced (all selected pods enforce
-	// it). Each tells in observedGeneration which generation it speaks of.
+	// it). Evadable is there only while clients can get around the policy by
+	// other values of what it counts by, such as a header that nobody checks.
+	// Each tells in observedGeneration which generation it speaks of.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

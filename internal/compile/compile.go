@@ -29,6 +29,8 @@ type Verdict struct {
 	Accepted metav1.Condition
 	// Definition is what enforcers read; nil when the policy is not accepted.
 	Definition *policy.Definition
+	// Evadable is the message of the condition of that type; empty for none.
+	Evadable string
 }
 
 // Verdicts are in the order of the policies.
@@ -61,7 +63,7 @@ func (v Verdicts) Definitions() []policy.Definition {
 }
 
 func judge(p *v1alpha1.RateLimitPolicy, targets Targets) Verdict {
-	spec, err := decode(&p.Spec)
+	spec, compiled, err := decode(&p.Spec)
 	if err != nil {
 		return refused(p, v1alpha1.ReasonInvalid, faults(err))
 	}
@@ -83,21 +85,22 @@ func judge(p *v1alpha1.RateLimitPolicy, targets Targets) Verdict {
 			Selectors:  selectors,
 			Spec:       spec,
 		},
+		Evadable: evadable(&spec, compiled),
 	}
 }
 
 // decode reads the spec as an enforcer will, and compiles its expressions.
-func decode(s *v1alpha1.RateLimitPolicySpec) (policy.Spec, error) {
+func decode(s *v1alpha1.RateLimitPolicySpec) (policy.Spec, *match.Policy, error) {
 	data, err := json.Marshal(s)
 	if err != nil {
-		return policy.Spec{}, err
+		return policy.Spec{}, nil, err
 	}
 	spec, err := policy.DecodeSpec(data)
 	if err != nil {
-		return spec, err
+		return spec, nil, err
 	}
-	_, err = match.Compile(&spec)
-	return spec, err
+	compiled, err := match.Compile(&spec)
+	return spec, compiled, err
 }
 
 // resolve finds the selectors of the pods, and names the targets that do not

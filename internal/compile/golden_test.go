@@ -32,6 +32,8 @@ type input struct {
 type output struct {
 	Definitions []policy.Definition                       `json:"definitions"`
 	Statuses    map[string]v1alpha1.RateLimitPolicyStatus `json:"statuses"`
+	// Missing has what is told of pods.
+	Missing map[string]string `json:"missing,omitempty"`
 }
 
 func TestGoldenFiles(t *testing.T) {
@@ -74,6 +76,12 @@ func run(t *testing.T, path string) output {
 			status.Conditions[j].LastTransitionTime = metav1.Time{}
 		}
 		out.Statuses[in.Policies[i].Name] = status
+	}
+	for _, m := range compile.WithoutSidecar(verdicts, in.Facts) {
+		if out.Missing == nil {
+			out.Missing = map[string]string{}
+		}
+		out.Missing[m.Pod.Name] = m.Message()
 	}
 	return out
 }

@@ -46,11 +46,13 @@ type Fault struct {
 
 // Pod is a live pod.
 type Pod struct {
-	Name   string
-	Labels map[string]string
+	Name, UID string
+	Labels    map[string]string
 	// WithoutSidecar says that no sidecar is among its containers. It can still
 	// enforce, by the library.
 	WithoutSidecar bool
+	// Asked says that it is to have one, by its labels or its namespace's.
+	Asked bool
 	// Reason is why it has none, if that is known.
 	Reason string
 }
@@ -71,6 +73,7 @@ type Enforcer struct {
 func Status(p *v1alpha1.RateLimitPolicy, v Verdict, f Facts) v1alpha1.RateLimitPolicyStatus {
 	status := *p.Status.DeepCopy()
 	meta.SetStatusCondition(&status.Conditions, v.Accepted)
+	setEvadable(&status.Conditions, p, v.Evadable)
 	if v.Definition == nil {
 		// What is not accepted has no further story, as in the Gateway API.
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionProgrammed)

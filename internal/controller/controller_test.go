@@ -2,11 +2,15 @@ package controller_test
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
@@ -252,7 +256,77 @@ var _ = Describe("Events", func() {
 		Eventually(ctx, w.events).Should(ConsistOf(
 			"Warning TargetNotFound", "Normal PolicyAccepted", "Normal PolicyProgrammed"))
 	})
+
+	It("tell of a condition whose message is longer than an event takes", func(ctx context.Context) {
+		w := newWorld(ctx)
+		w.startManager()
+		p := w.policy("orders")
+		p.Spec.Selector = nil
+		for i := range 5 {
+			p.Spec.TargetRefs = append(p.Spec.TargetRefs, v1alpha1.TargetRef{
+				Kind: "Service", Name: fmt.Sprintf("%0210d", i),
+			})
+		}
+		w.create(ctx, p)
+		Eventually(ctx, w.events).Should(ConsistOf("Warning TargetNotFound"))
+		Expect(conditions(p)(ctx)).To(HaveKeyWithValue("Accepted", "False TargetNotFound 1"))
+		Expect(len(message(p, "Accepted"))).To(BeNumerically(">", 1024))
+	})
 })
+
+var _ = Describe("Pods without a sidecar", func() {
+	It("that were to have one are told of, once, whoever asked (K7)", func(ctx context.Context) {
+		w := newWorld(ctx)
+		w.startManager()
+		// The webhook is asked about new pods only: these were there before it.
+		byItself, byNamespace, optedOut := w.pod("by-itself"), w.pod("by-namespace"), w.pod("opted-out")
+		optedOut.Labels = map[string]string{"app": "orders", inject.PodLabel: "false"}
+		injected := w.pod("injected")
+		injected.Spec.InitContainers = []corev1.Container{{Name: inject.Container, Image: "example.com/sidecar"}}
+		p := w.policy("orders")
+		w.create(ctx, byItself, byNamespace, optedOut, injected, w.policy("others"), p)
+		Eventually(ctx, conditions(p)).Should(HaveKeyWithValue("Enforced", "False NoEnforcers 1"))
+		w.resyncs(ctx, 2)
+		Expect(w.podEvents(ctx)).To(BeEmpty(), "nobody has asked")
+
+		label(ctx, byItself, inject.PodLabel, "true")
+		told := "Warning SidecarMissing by-itself"
+		Eventually(ctx, w.podEvents).Should(ConsistOf(HavePrefix(told)))
+		Expect(w.podEvents(ctx)).To(ConsistOf(And(ContainSubstring("rollout restart"), HaveSuffix("orders, others"))))
+
+		label(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}, inject.NamespaceLabel, "enabled")
+		both := ConsistOf(HavePrefix(told), HavePrefix("Warning SidecarMissing by-namespace"))
+		Eventually(ctx, w.podEvents).Should(both)
+
+		edit(ctx, p, func(s *v1alpha1.RateLimitPolicySpec) { s.Limits[0].Requests = new(int64(7)) })
+		Eventually(ctx, conditions(p)).Should(HaveKeyWithValue("Enforced", "False NoEnforcers 2"))
+		w.resyncs(ctx, 3)
+		Expect(w.podEvents(ctx)).To(both, "nothing has changed about the pods")
+	})
+})
+
+// label sets one label of an object.
+func label(ctx context.Context, o client.Object, key, value string) {
+	GinkgoHelper()
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, key, value)
+	Expect(admin.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+}
+
+// podEvents are those about pods: "type reason pod: message".
+func (w *world) podEvents(ctx context.Context) ([]string, error) {
+	var list eventsv1.EventList
+	err := admin.List(ctx, &list, client.InNamespace(w.ns))
+	var all []string
+	for _, e := range list.Items {
+		if e.Regarding.Kind == "Pod" {
+			all = append(all, fmt.Sprintf("%s %s %s: %s", e.Type, e.Reason, e.Regarding.Name, e.Note))
+		}
+		if e.Regarding.Kind == "Pod" && e.Series != nil {
+			all = append(all, "again "+e.Regarding.Name)
+		}
+	}
+	return all, err
+}
 
 func (w *world) events(ctx context.Context) ([]string, error) {
 	var list corev1.EventList

@@ -46,8 +46,9 @@ const (
 	jitter = 0.1
 )
 
-// reconciler reconciles namespaces. What it remembers are failures: all that it
-// writes follows from its cache and from what the store says.
+// reconciler reconciles namespaces. What it remembers are failures, and which pods
+// it has told of: all else that it writes follows from its cache and from what the
+// store says.
 type reconciler struct {
 	client.Client
 	store   Store
@@ -57,6 +58,7 @@ type reconciler struct {
 	resync  time.Duration
 	retries workqueue.TypedRateLimiter[Namespace]
 	gate    *gate
+	told    told
 }
 
 var _ reconcile.TypedReconciler[Namespace] = (*reconciler)(nil)
@@ -80,6 +82,9 @@ func (r *reconciler) Reconcile(ctx context.Context, ns Namespace) (ctrl.Result, 
 	changed, pending, err := r.writeStatuses(ctx, policies, verdicts, facts)
 	if err != nil {
 		return ctrl.Result{}, err
+	}
+	if facts.Fault == nil { // else it is not known which pods enforce by the library
+		r.tellMissing(ns, compile.WithoutSidecar(verdicts, facts))
 	}
 	return ctrl.Result{RequeueAfter: r.next(ns, len(policies), changed, pending || facts.Fault != nil)}, nil
 }

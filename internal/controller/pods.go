@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
@@ -21,12 +22,18 @@ func (r *reconciler) pods(ctx context.Context, ns Namespace, policies []v1alpha1
 	if err := r.List(ctx, &list, client.InNamespace(string(ns)), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list pods of namespace %q: %w", ns, err)
 	}
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := r.Get(ctx, client.ObjectKey{Name: string(ns)}, namespace); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("get labels of namespace %q: %w", ns, err)
+	}
 	var live []compile.Pod
 	for i := range list.Items {
 		if p := &list.Items[i]; isLive(p) {
 			live = append(live, compile.Pod{
 				Name: p.Name, Labels: p.Labels,
-				WithoutSidecar: !inject.HasSidecar(p), Reason: p.Annotations[inject.ReasonAnnotation],
+				WithoutSidecar: !inject.HasSidecar(p), Asked: inject.IsAsked(p.Labels, namespace.Labels),
+				Reason: p.Annotations[inject.ReasonAnnotation], UID: string(p.UID),
 			})
 		}
 	}

@@ -29,7 +29,7 @@ import (
 
 // Alphabetical, so that none is missing or there twice.
 //
-// +kubebuilder:rbac:groups="",resources=pods;services,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces;pods;services,verbs=get;list;watch
 // +kubebuilder:rbac:groups=apps,resources=daemonsets;deployments;statefulsets,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=tallyman.dev,resources=ratelimitpolicies,verbs=get;list;watch
@@ -84,6 +84,8 @@ func build(mgr ctrl.Manager, r *reconciler, orphans <-chan event.TypedGenericEve
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Pod{}, handler.TypedEnqueueRequestsFromMapFunc(r.namespaceWithPolicies),
 			builder.WithPredicates(podChanged)).
+		WatchesMetadata(&corev1.Namespace{}, handler.TypedEnqueueRequestsFromMapFunc(r.itselfWithPolicies),
+			builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(source.TypedChannel(orphans, enqueueOrphan)).
 		WithOptions(controller.TypedOptions[Namespace]{MaxConcurrentReconciles: concurrency})
 	for _, newTarget := range targetKinds {
@@ -99,13 +101,22 @@ func namespaceOf(_ context.Context, o client.Object) []Namespace {
 
 // namespaceWithPolicies is an object's namespace, if that has any policy.
 func (r *reconciler) namespaceWithPolicies(ctx context.Context, o client.Object) []Namespace {
+	return r.ifPolicies(ctx, o.GetNamespace())
+}
+
+// itselfWithPolicies is a Namespace, if that has any policy.
+func (r *reconciler) itselfWithPolicies(ctx context.Context, namespace client.Object) []Namespace {
+	return r.ifPolicies(ctx, namespace.GetName())
+}
+
+func (r *reconciler) ifPolicies(ctx context.Context, ns string) []Namespace {
 	var list v1alpha1.RateLimitPolicyList
-	if err := r.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.Limit(1), client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "Could not list policies", "namespace", o.GetNamespace())
+	if err := r.List(ctx, &list, client.InNamespace(ns), client.Limit(1), client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "Could not list policies", "namespace", ns)
 	} else if len(list.Items) == 0 {
 		return nil
 	}
-	return namespaceOf(ctx, o)
+	return []Namespace{Namespace(ns)}
 }
 
 var enqueueOrphan = handler.TypedEnqueueRequestsFromMapFunc(

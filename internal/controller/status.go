@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
@@ -88,6 +90,17 @@ func (r *reconciler) tell(p *v1alpha1.RateLimitPolicy, before []metav1.Condition
 		if c.Status == metav1.ConditionFalse {
 			kind = corev1.EventTypeWarning
 		}
-		r.events.Eventf(p, nil, kind, reason, "Reconcile", "%s", c.Message)
+		r.emit(p, kind, reason, c.Message)
 	}
+}
+
+// maxNote is the longest text of an event that the API server takes, in bytes.
+const maxNote = 1024
+
+func (r *reconciler) emit(about runtime.Object, kind, reason, text string) {
+	if len(text) > maxNote {
+		const ellipsis = "…"
+		text = strings.ToValidUTF8(text[:maxNote-len(ellipsis)], "") + ellipsis
+	}
+	r.events.Eventf(about, nil, kind, reason, "Reconcile", "%s", text)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Config is what all sidecars have in common.
@@ -83,6 +84,18 @@ func Skip(pod *corev1.Pod, reason error) *corev1.Pod {
 func AsksItself(pod *corev1.Pod) bool {
 	_, asks := pod.Labels[PodLabel]
 	return asks
+}
+
+// IsAsked says whether a pod is to have a sidecar, by its own labels or by those of
+// its namespace. It is what the selectors of the webhooks say.
+func IsAsked(pod, namespace map[string]string) bool {
+	if namespace[NamespaceLabel] == "disabled" || namespace[corev1.LabelMetadataName] == metav1.NamespaceSystem {
+		return false
+	}
+	if own, asks := pod[PodLabel]; asks {
+		return own != "false"
+	}
+	return namespace[NamespaceLabel] == "enabled"
 }
 
 // HasSidecar says whether the pod has a container of the sidecar's name, wherever

@@ -9,7 +9,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
@@ -173,6 +176,52 @@ func TestTheSidecarUnderstandsItsFlags(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The API server decides by the selectors in config/webhook which pods are to have
+// a sidecar; IsAsked says the same of pods that it did not ask about.
+func TestWhoIsAskedIsWhatTheWebhooksSelect(t *testing.T) {
+	var webhooks admissionregistrationv1.MutatingWebhookConfiguration
+	text, err := os.ReadFile("../../config/webhook/manifests.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(text, &webhooks); err != nil {
+		t.Fatal(err)
+	}
+	asked := map[bool]int{}
+	for _, name := range []string{"shop", "kube-system"} {
+		for _, ofNamespace := range []string{"", "enabled", "disabled", "sometimes"} {
+			for _, ofPod := range []string{"", "true", "false", "sometimes"} {
+				namespace, pod := labels.Set{"kubernetes.io/metadata.name": name}, labels.Set{}
+				if ofNamespace != "" {
+					namespace[inject.NamespaceLabel] = ofNamespace
+				}
+				if ofPod != "" {
+					pod[inject.PodLabel] = ofPod
+				}
+				selected := slices.ContainsFunc(webhooks.Webhooks, func(w admissionregistrationv1.MutatingWebhook) bool {
+					return selects(t, w.NamespaceSelector, namespace) && selects(t, w.ObjectSelector, pod)
+				})
+				if got := inject.IsAsked(pod, namespace); got != selected {
+					t.Errorf("pod %v in namespace %v: asked %v, selected %v", pod, namespace, got, selected)
+				}
+				asked[selected]++
+			}
+		}
+	}
+	if asked[true] == 0 || asked[false] == 0 {
+		t.Errorf("all pods are the same: %v", asked)
+	}
+}
+
+func selects(t *testing.T, selector *metav1.LabelSelector, set labels.Set) bool {
+	t.Helper()
+	parsed, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed.Matches(set)
 }
 
 func TestASkippedPodTellsWhy(t *testing.T) {

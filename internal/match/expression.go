@@ -3,6 +3,7 @@ package match
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/google/cel-go/cel"
@@ -62,19 +63,23 @@ var (
 type expression struct {
 	path    string
 	program cel.Program
+	// seesWhatIsChosen says that it looks at what clients choose: at anything of
+	// the request but the client's address.
+	seesWhatIsChosen bool
 }
 
 // expression compiles a source, or adds what is wrong with it and returns nil.
 func (c *compiler) expression(path, source string, want resultKind) *expression {
-	program, err := compileExpression(source, want)
+	e, err := compileExpression(source, want)
 	if err != nil {
 		c.errs.Add(path, "%s", err)
 		return nil
 	}
-	return &expression{path: path, program: program}
+	e.path = path
+	return e
 }
 
-func compileExpression(source string, want resultKind) (cel.Program, error) {
+func compileExpression(source string, want resultKind) (*expression, error) {
 	if len(source) > policy.MaxExpressionLength {
 		return nil, fmt.Errorf("has %d bytes, and %d are allowed: write it as several matches, or shorter", len(source), policy.MaxExpressionLength)
 	}
@@ -100,7 +105,16 @@ func compileExpression(source string, want resultKind) (cel.Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("does not compile: %s", shorten(err.Error()))
 	}
-	return program, nil
+	return &expression{program: program, seesWhatIsChosen: seesWhatIsChosen(ast)}, nil
+}
+
+func seesWhatIsChosen(ast *cel.Ast) bool {
+	for _, reference := range ast.NativeRep().ReferenceMap() {
+		if strings.HasPrefix(reference.Name, "request.") && reference.Name != "request.clientIP" {
+			return true
+		}
+	}
+	return false
 }
 
 // evaluate runs an expression over a request. The fault says nothing that

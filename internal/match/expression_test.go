@@ -12,11 +12,12 @@ import (
 
 func mustCompile(t testing.TB, source string, want resultKind) *expression {
 	t.Helper()
-	program, err := compileExpression(source, want)
+	e, err := compileExpression(source, want)
 	if err != nil {
 		t.Fatalf("compile %s: %v", source, err)
 	}
-	return &expression{path: "limits[0].match[0].expression", program: program}
+	e.path = "limits[0].match[0].expression"
+	return e
 }
 
 func TestExpressionsSeeTheRequest(t *testing.T) {

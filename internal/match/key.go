@@ -166,6 +166,19 @@ func (p *keyPart) parameter(v *values) (string, *EvaluationError) {
 	return v.first[p.name], nil
 }
 
+// isChosen says whether clients choose the value. They do so with methods and paths,
+// too.
+func (p keyPart) isChosen() bool {
+	switch p.attribute {
+	case attrClientIP:
+		return false
+	case attrExpression:
+		return p.expression.seesWhatIsChosen
+	default:
+		return true
+	}
+}
+
 // appendAddress adds the address with the host's bits cleared, or nothing when
 // it is not known.
 func (p *keyPart) appendAddress(out []byte, addr netip.Addr) []byte {

@@ -143,6 +143,32 @@ func TestCaseH7_AHeaderSentTwiceIsKeyedByItsFirstValue(t *testing.T) {
 	}
 }
 
+func TestClientsChooseAllButTheirAddress(t *testing.T) {
+	address := clientIPKey(32, 64)
+	for name, c := range map[string]struct {
+		parts  []policy.KeyPart
+		chosen bool
+	}{
+		"no key":                          {nil, false},
+		"the address":                     {[]policy.KeyPart{address}, false},
+		"a header":                        {[]policy.KeyPart{headerKey("X-Api-Key")}, true},
+		"a cookie":                        {[]policy.KeyPart{cookieKey("session")}, true},
+		"a query parameter":               {[]policy.KeyPart{queryKey("tenant")}, true},
+		"the path":                        {[]policy.KeyPart{pathKey}, true},
+		"the method":                      {[]policy.KeyPart{methodKey}, true},
+		"a header for each address":       {[]policy.KeyPart{address, headerKey("X-Api-Key")}, true},
+		"an expression of the address":    {[]policy.KeyPart{expressionKey("request.clientIP.split(':')[0]")}, false},
+		"an expression of nothing":        {[]policy.KeyPart{expressionKey("'all'")}, false},
+		"an expression of a header":       {[]policy.KeyPart{expressionKey("request.headers['x-tenant']")}, true},
+		"an expression of a header's end": {[]policy.KeyPart{expressionKey("['x-a', 'x-b'].map(n, request.headers[n])[0]")}, true},
+		"an expression of both":           {[]policy.KeyPart{expressionKey("request.clientIP + request.host")}, true},
+	} {
+		if got := limitWithKey(t, c.parts...).IsKeyChosen(); got != c.chosen {
+			t.Errorf("%s: chosen %v", name, got)
+		}
+	}
+}
+
 func TestSpellingsOfAPathShareACounter(t *testing.T) {
 	l := limitWithKey(t, pathKey)
 	for _, path := range []string{"/v1/orders", "/v1/orders/", "//v1/orders", "/v1/./orders", "/v1/%6Frders", "/v1/x/%2e%2E/orders", "/v1/orders;a=1"} {

@@ -2,6 +2,7 @@ package match
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tallyman-dev/tallyman/internal/policy"
 )
@@ -110,6 +111,13 @@ func (c *compiler) limit(path string, l *policy.Limit) *Limit {
 	}
 	limit.overrides = newOverrides(limit.key, l.Overrides)
 	return limit
+}
+
+// IsKeyChosen says whether a client that writes another value into its requests gets
+// another key, and so another counter: whether the key has any part but the client's
+// address.
+func (l *Limit) IsKeyChosen() bool {
+	return slices.ContainsFunc(l.key.parts, keyPart.isChosen)
 }
 
 // Evaluate says whether the limit counts the request, under which key and at

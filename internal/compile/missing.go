@@ -1,0 +1,46 @@
+package compile
+
+import "slices"
+
+// Missing is a pod that is to have a sidecar and has none, so that policies which
+// select it are not enforced there.
+type Missing struct {
+	Pod Pod
+	// Policies that select it, in the order of their names.
+	Policies []string
+}
+
+// WithoutSidecar are the pods that were to have a sidecar, have none, and do not
+// enforce by the library either.
+func WithoutSidecar(v Verdicts, f Facts) []Missing {
+	definitions := v.Definitions()
+	var missing []Missing
+	for _, pod := range f.Pods {
+		enforces := slices.ContainsFunc(f.Enforcers, func(e Enforcer) bool { return e.Pod == pod.Name })
+		if !pod.Asked || !pod.WithoutSidecar || enforces {
+			continue
+		}
+		m := Missing{Pod: pod}
+		for i := range definitions {
+			if definitions[i].Selects(pod.Labels) {
+				m.Policies = append(m.Policies, definitions[i].Name)
+			}
+		}
+		if len(m.Policies) > 0 {
+			slices.Sort(m.Policies) // a cache lists them in any order
+			missing = append(missing, m)
+		}
+	}
+	return missing
+}
+
+// Message says why there is none and what to do.
+func (m Missing) Message() string {
+	why := m.Pod.Reason
+	if why == "" {
+		why = "it was made before it was to have one, or while the manager was away: " +
+			"restart its workload (kubectl rollout restart), or delete the pod if it has none"
+	}
+	return "The pod has no Tallyman sidecar: " + cut(why, maxWhy) +
+		"; requests to it are not limited by: " + list(m.Policies, ", ", maxPodNames)
+}
