@@ -20,6 +20,7 @@ const (
 	redis        = "github.com/redis/go-redis/v9/..."
 	roots        = "golang.org/x/crypto/x509roots/fallback"
 	yaml         = "sigs.k8s.io/yaml"
+	yamlLines    = "go.yaml.in/yaml/v3"
 )
 
 type rule struct {
@@ -43,9 +44,11 @@ var mayImport = []rule{
 		"it is the contract between manager and sidecar, and both must be able to read it"},
 	{"internal/match", []string{"internal/policy", cel},
 		"matching is pure, and runs in the manager (to check) and in the sidecar (to decide)"},
-	{"internal/policyfile", []string{"internal/policy", yaml},
+	{"internal/lint", []string{"internal/policy", "internal/match"},
+		"what is probably not meant is told by the manager and, offline, by the plugin"},
+	{"internal/policyfile", []string{"internal/policy", yaml, yamlLines},
 		"it reads files for the library and for tools, and only they know what to do with a policy"},
-	{"internal/compile", []string{"api/...", "internal/policy", "internal/match", apimachinery},
+	{"internal/compile", []string{"api/...", "internal/policy", "internal/match", "internal/lint", apimachinery},
 		"compiling is pure: it must be testable without an API server and without Redis"},
 	{"internal/inject", []string{"k8s.io/api/core/v1", apimachinery},
 		"injecting is pure: a pod goes in and a pod comes out, without an API server"},

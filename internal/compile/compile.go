@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
+	"github.com/tallyman-dev/tallyman/internal/lint"
 	"github.com/tallyman-dev/tallyman/internal/match"
 	"github.com/tallyman-dev/tallyman/internal/policy"
 )
@@ -85,7 +86,7 @@ func judge(p *v1alpha1.RateLimitPolicy, targets Targets) Verdict {
 			Selectors:  selectors,
 			Spec:       spec,
 		},
-		Evadable: evadable(&spec, compiled),
+		Evadable: lint.Evadable(&spec, compiled),
 	}
 }
 
