@@ -64,6 +64,8 @@ func TestWarnings(t *testing.T) {
 		"a looser limit":       {strings.Replace(total, "total, requests: 10", "loose, requests: 11", 1) + total, []string{"spec.limits[0]: never refuses a request, since limits[1] (total)"}},
 		"looser for a client":  {total + "  - {name: a, requests: 20, window: 1m, " + byKey + "}\n", []string{"spec.limits[1]: never"}},
 		"a shorter window":     {"  - {name: a, requests: 10, window: 1h}\n  - {name: b, requests: 20, window: 1m}\n", []string{"spec.limits[1]: never"}},
+		"a boundary between":   {"  - {name: a, algorithm: FixedWindow, requests: 10, window: 1h}\n  - {name: b, requests: 15, window: 1m}\n", nil},
+		"a fuller bucket":      {"  - {name: a, algorithm: TokenBucket, requests: 10, window: 1m, burst: 20}\n  - {name: b, algorithm: TokenBucket, requests: 11, window: 1m}\n", nil},
 		"other requests":       {total + "  - {name: a, requests: 20, window: 1m, match: [{methods: [GET]}]}\n", []string{"spec.limits[1]: never"}},
 		"fewer requests":       {"  - {name: a, requests: 10, window: 1m, match: [{methods: [GET]}]}\n  - {name: b, requests: 20, window: 1m}\n", nil},
 		"another cost":         {total + "  - {name: a, requests: 20, window: 1m, cost: {requests: 5}}\n", nil},

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+)
+
+// outputFormat is for whom a command writes.
+type outputFormat string
+
+const (
+	formatText outputFormat = "" // for people
+	formatJSON outputFormat = "json"
+	formatYAML outputFormat = "yaml"
+)
+
+func (f *outputFormat) addTo(flags *pflag.FlagSet) {
+	flags.VarP(f, "output", "o", "`format` for programs: json or yaml")
+}
+
+// String implements pflag.Value.
+func (f *outputFormat) String() string { return string(*f) }
+
+// Type implements pflag.Value.
+func (f *outputFormat) Type() string { return "format" }
+
+// Set implements pflag.Value.
+func (f *outputFormat) Set(text string) error {
+	switch format := outputFormat(text); format {
+	case formatJSON, formatYAML:
+		*f = format
+		return nil
+	default:
+		return fmt.Errorf("write json or yaml")
+	}
+}
+
+// write writes a value for programs, or has text written for people.
+func (f outputFormat) write(w io.Writer, value any, text func(io.Writer) error) error {
+	if f == formatText {
+		return text(w)
+	}
+	data, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err
+	}
+	if f == formatYAML {
+		if data, err = yaml.JSONToYAML(data); err != nil {
+			return err
+		}
+	} else {
+		data = append(data, '\n')
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+// count is "1 file", "2 files".
+func count(n int, noun string) string {
+	if n == 1 {
+		return fmt.Sprintf("1 %s", noun)
+	}
+	if stem, ok := strings.CutSuffix(noun, "y"); ok {
+		return fmt.Sprintf("%d %sies", n, stem)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
