@@ -1,7 +1,6 @@
 package inject_test
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,13 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tallyman-dev/tallyman/internal/golden"
 	"github.com/tallyman-dev/tallyman/internal/inject"
 	"github.com/tallyman-dev/tallyman/internal/sidecar"
 	"github.com/tallyman-dev/tallyman/internal/store"
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
-
-var update = flag.Bool("update", false, "write what comes out to testdata/*.out.yaml")
 
 // config is the manager's in tests.
 var config = inject.Config{Image: "tallyman/sidecar:v1.2.3", StoreSecret: "tallyman-store", Prefix: "tallyman"}
@@ -44,17 +42,7 @@ type output struct {
 	Pod      *corev1.Pod `json:"pod,omitempty"`
 }
 
-func TestGoldenFiles(t *testing.T) {
-	for name, in := range inputs(t) {
-		t.Run(name, func(t *testing.T) {
-			got, err := yaml.Marshal(run(in))
-			if err != nil {
-				t.Fatal(err)
-			}
-			compare(t, filepath.Join("testdata", name+".out.yaml"), got)
-		})
-	}
-}
+func TestGoldenFiles(t *testing.T) { golden.Run(t, run) }
 
 func run(in input) output {
 	injected, err := inject.Inject(&in.Pod, in.config())
@@ -79,47 +67,9 @@ func (in *input) config() inject.Config {
 	return c
 }
 
-// inputs are the files testdata/*.in.yaml, by name.
-func inputs(t *testing.T) map[string]input {
-	t.Helper()
-	paths, err := filepath.Glob("testdata/*.in.yaml")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("find testdata: %d files, %v", len(paths), err)
-	}
-	found := map[string]input{}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var in input
-		if err := yaml.UnmarshalStrict(text, &in); err != nil {
-			t.Fatalf("read %s: %v", path, err)
-		}
-		found[strings.TrimSuffix(filepath.Base(path), ".in.yaml")] = in
-	}
-	return found
-}
-
-func compare(t *testing.T, path string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v (go test ./internal/inject -update writes it)", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-}
-
 // The pod that is given belongs to the caller.
 func TestThePodThatIsGivenIsNotChanged(t *testing.T) {
-	for name, in := range inputs(t) {
+	for name, in := range golden.Inputs[input](t) {
 		before := in.Pod.DeepCopy()
 		_, _ = inject.Inject(&in.Pod, in.config())
 		if diff := cmp.Diff(before, &in.Pod); diff != "" {
@@ -130,7 +80,7 @@ func TestThePodThatIsGivenIsNotChanged(t *testing.T) {
 
 // Case K9: webhooks are called again after others have changed the pod.
 func TestASecondInjectionChangesNothing(t *testing.T) {
-	for name, in := range inputs(t) {
+	for name, in := range golden.Inputs[input](t) {
 		once, err := inject.Inject(&in.Pod, in.config())
 		if err != nil {
 			continue
@@ -148,7 +98,7 @@ func TestASecondInjectionChangesNothing(t *testing.T) {
 
 // What is generated must be understood by the program that gets it.
 func TestTheSidecarUnderstandsItsFlags(t *testing.T) {
-	for name, in := range inputs(t) {
+	for name, in := range golden.Inputs[input](t) {
 		injected, err := inject.Inject(&in.Pod, in.config())
 		if err != nil || injected.Port == nil {
 			continue
@@ -240,7 +190,7 @@ func TestTheSidecarTrustsTheAuthorityOfItsSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := inputs(t)["orders"]
+	in := golden.Inputs[input](t)["orders"]
 	injected, err := inject.Inject(&in.Pod, in.config())
 	if err != nil {
 		t.Fatal(err)
