@@ -30,7 +30,7 @@ help: ## Print this text
 
 .PHONY: demo
 demo: ## Show the whole way, from kubectl apply to refused requests (KEEP=1 leaves it running)
-	@hack/redis.sh || echo "demo: going on with a Redis inside of its own process" >&2
+	@hack/need.sh redis || echo "demo: going on with a Redis inside of its own process" >&2
 	@go run ./hack/demo $(if $(KEEP),-keep)
 
 ##@ Develop
@@ -143,11 +143,11 @@ controlplane: ## Build etcd, kube-apiserver and kubectl, once a machine
 
 .PHONY: redis
 redis: ## Install redis-server, where it is missing and we may
-	@hack/redis.sh
+	@hack/need.sh redis
 
 .PHONY: nginx
 nginx: ## Install nginx, where it is missing and we may
-	@hack/nginx.sh
+	@hack/need.sh nginx
 
 # The control plane stays: other clones on this machine use it too.
 .PHONY: clean

@@ -208,7 +208,8 @@ type KeyPart struct {
 	// +optional
 	ClientIP *ClientIPKey `json:"clientIP,omitempty"`
 
-	// header is the value of a request header.
+	// header is the value of a request header: the first, if it is sent more than
+	// once.
 	// Example: `header: {name: X-Api-Key}`.
 	// +optional
 	Header *HeaderKey `json:"header,omitempty"`

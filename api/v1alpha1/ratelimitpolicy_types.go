@@ -161,6 +161,16 @@ type Response struct {
 	// +optional
 	// +kubebuilder:default=IETF
 	Headers HeaderStyle `json:"headers,omitempty"`
+
+	// retryAfterJitter spreads clients that are refused: each is told to try
+	// again up to so much later than it could, from `1ms` to `1h`, so that they
+	// do not all come back at the same time. It is never earlier, and what
+	// `headers` tell of a limit does not change.
+	// Default: none; Retry-After is the earliest time.
+	// Example: `5s`.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([0-9]{1,5}(h|m|s|ms)){1,4}$') || (duration(self) >= duration('1ms') && duration(self) <= duration('1h'))",message="must be between 1ms and 1h"
+	RetryAfterJitter Duration `json:"retryAfterJitter,omitempty"`
 }
 
 // HeaderStyle chooses the rate limit headers of responses.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
 	"github.com/tallyman-dev/tallyman/internal/inject"
+	"github.com/tallyman-dev/tallyman/internal/testenv"
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
@@ -92,30 +93,30 @@ func (c *cluster) testTakeover(t *testing.T) {
 	redis := testredis.Start(t, "--requirepass", password)
 	one, two := c.startReplica(t, redis), c.startReplica(t, redis)
 	for _, p := range []*process{one, two} {
-		eventually(t, p.serves(t, "/healthz"))
-		eventually(t, p.serves(t, "/readyz"))
+		testenv.Eventually(t, p.serves(t, "/healthz"))
+		testenv.Eventually(t, p.serves(t, "/readyz"))
 	}
 	policy := c.create(t, 100)
-	eventually(t, published(t, redis, policy))
+	testenv.Eventually(t, published(t, redis, policy))
 
 	var leader, follower *process
-	eventually(t, func() (err error) {
+	testenv.Eventually(t, func() (err error) {
 		leader, follower, err = roles(t, one, two)
 		return err
 	})
-	eventually(t, leader.shows(t, "tallyman_store_up 1", `tallyman_publishes_total{result="changed"} 1`))
+	testenv.Eventually(t, leader.shows(t, "tallyman_store_up 1", `tallyman_publishes_total{result="changed"} 1`))
 	if text, err := get(t, follower.metrics, "", http.StatusOK); err != nil || strings.Contains(text, "tallyman_publishes_total") {
 		t.Errorf("the follower publishes, too (%v):\n%s", err, text)
 	}
-	eventually(t, follower.shows(t, "tallyman_store_up 1"))
+	testenv.Eventually(t, follower.shows(t, "tallyman_store_up 1"))
 
 	holder := c.holder(t)
 	if code := leader.stop(t); code != 0 {
 		t.Errorf("the leader ends with exit code %d", code)
 	}
 	c.edit(t, policy, 200)
-	eventually(t, published(t, redis, policy))
-	eventually(t, follower.shows(t, isLeader, `tallyman_publishes_total{result="changed"} 1`))
+	testenv.Eventually(t, published(t, redis, policy))
+	testenv.Eventually(t, follower.shows(t, isLeader, `tallyman_publishes_total{result="changed"} 1`))
 	if now := c.holder(t); now == "" || now == holder {
 		t.Errorf("the lease was held by %q, and now is by %q", holder, now)
 	}
@@ -131,20 +132,20 @@ func (c *cluster) testOutage(t *testing.T) {
 	redis := testredis.Start(t, "--requirepass", password)
 	p := start(t, c.kubeconfig, "--store="+redis.URL(), "--resync=1s")
 	policy := c.create(t, 100)
-	eventually(t, published(t, redis, policy))
-	eventually(t, c.programmed(t, policy, metav1.ConditionTrue, v1alpha1.ReasonProgrammed))
+	testenv.Eventually(t, published(t, redis, policy))
+	testenv.Eventually(t, c.programmed(t, policy, metav1.ConditionTrue, v1alpha1.ReasonProgrammed))
 
 	redis.Kill()
-	eventually(t, p.shows(t, "tallyman_store_up 0", `tallyman_policies{condition="Programmed",status="True"} 0`))
-	eventually(t, c.programmed(t, policy, metav1.ConditionFalse, v1alpha1.ReasonStoreUnavailable))
+	testenv.Eventually(t, p.shows(t, "tallyman_store_up 0", `tallyman_policies{condition="Programmed",status="True"} 0`))
+	testenv.Eventually(t, c.programmed(t, policy, metav1.ConditionFalse, v1alpha1.ReasonStoreUnavailable))
 	if err := errors.Join(p.serves(t, "/readyz")(), p.serves(t, "/healthz")()); err != nil {
 		t.Errorf("an outage of the store is no reason to restart the manager: %v", err)
 	}
 
 	redis.Restart(t)
-	eventually(t, published(t, redis, policy))
-	eventually(t, c.programmed(t, policy, metav1.ConditionTrue, v1alpha1.ReasonProgrammed))
-	eventually(t, p.shows(t, "tallyman_store_up 1"))
+	testenv.Eventually(t, published(t, redis, policy))
+	testenv.Eventually(t, c.programmed(t, policy, metav1.ConditionTrue, v1alpha1.ReasonProgrammed))
+	testenv.Eventually(t, p.shows(t, "tallyman_store_up 1"))
 	if code := p.stop(t); code != 0 {
 		t.Errorf("the manager ends with exit code %d", code)
 	}
@@ -160,7 +161,7 @@ func (c *cluster) testInjection(t *testing.T) {
 	args := []string{"--sidecar-image=tallyman/sidecar:v1", "--sidecar-store=redis://redis:6379", "--webhook-namespace=" + home}
 	replicas := []*process{c.startReplica(t, redis, args...), c.startReplica(t, redis, args...)}
 	for _, p := range replicas {
-		eventually(t, p.serves(t, "/readyz"))
+		testenv.Eventually(t, p.serves(t, "/readyz"))
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "shop-", Labels: map[string]string{inject.NamespaceLabel: "enabled"},
@@ -180,7 +181,7 @@ func (c *cluster) testInjection(t *testing.T) {
 		if err := c.plane.SendWebhooksHere(t.Context(), "tallyman-injector", int32(number)); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, func() error {
+		testenv.Eventually(t, func() error {
 			// The API server may still ask the other one, or nobody.
 			if err := c.injects(t, ns.Name); err != nil {
 				return err
@@ -220,14 +221,14 @@ func (c *cluster) testDeployment(t *testing.T) {
 	}
 	// Of a flag that is there twice, the later one counts.
 	p := start(t, c.kubeconfig, append(deploymentArgs(t), "--store-file="+url, "--leader-election-namespace="+home, "--webhook-namespace="+home)...)
-	eventually(t, p.serves(t, "/readyz"))
+	testenv.Eventually(t, p.serves(t, "/readyz"))
 	metrics := strings.Replace(p.metrics, "http:", "https:", 1)
 	for token, status := range map[string]int{
 		"":                                http.StatusUnauthorized,
 		c.token(home, "tallyman-manager"): http.StatusForbidden,
 		c.scraper():                       http.StatusOK,
 	} {
-		eventually(t, func() error {
+		testenv.Eventually(t, func() error {
 			text, err := get(t, metrics, token, status)
 			if err == nil && (status == http.StatusOK) != strings.Contains(text, "tallyman_store_up 1\n") {
 				err = fmt.Errorf("with status %d comes %q", status, text)

@@ -38,7 +38,7 @@ func parse() (options, error) {
 	flag.StringVar(&o.storeURL, "store", "", "`URL` of the Redis: redis://, rediss://, unix://, redis+cluster:// or redis+sentinel:// "+
 		"(env TALLYMAN_STORE; credentials also from TALLYMAN_STORE_USERNAME and TALLYMAN_STORE_PASSWORD)")
 	flag.StringVar(&o.storeFile, "store-file", "", "read the URL from this `file`, such as a mounted Secret")
-	flag.StringVar(&o.tls.CAFile, "store-ca-file", "", "`file` with the certificates (PEM) to trust in a rediss:// store; default: the system's")
+	flag.StringVar(&o.tls.CAFile, "store-ca-file", "", "`file` with the certificates (PEM) to trust in a rediss:// store (env TALLYMAN_STORE_CA, their text; default: the system's)")
 	flag.StringVar(&o.tls.CertFile, "store-cert-file", "", "`file` with the client's certificate (PEM) for the store, with --store-key-file")
 	flag.StringVar(&o.tls.KeyFile, "store-key-file", "", "`file` with the key (PEM) of --store-cert-file")
 	flag.StringVar(&o.tls.ServerName, "store-server-name", "", "`name` that the store's certificate must have (default the URL's host)")
@@ -85,6 +85,9 @@ func (o *options) complete() error {
 		o.storeURL = strings.TrimSpace(string(text))
 	}
 	o.storeURL = cmp.Or(o.storeURL, os.Getenv("TALLYMAN_STORE"))
+	if o.tls.CAFile == "" {
+		o.tls.CA = os.Getenv("TALLYMAN_STORE_CA")
+	}
 	switch {
 	case o.storeURL == "":
 		return errors.New("--store is missing: give the URL of a Redis, such as redis://redis:6379 (or TALLYMAN_STORE, or --store-file)")

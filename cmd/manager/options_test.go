@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/store"
 )
 
 func TestTheStoreIsTakenFromFlagThenFileThenEnvironment(t *testing.T) {
@@ -27,6 +29,16 @@ func TestTheStoreIsTakenFromFlagThenFileThenEnvironment(t *testing.T) {
 				t.Errorf("the store is %q (%v), not %q", o.storeURL, err, test.want)
 			}
 		})
+	}
+}
+
+func TestTheAuthorityIsTakenFromFlagThenEnvironment(t *testing.T) {
+	t.Setenv("TALLYMAN_STORE_CA", "-----BEGIN")
+	for flag, want := range map[string]store.TLSOptions{"": {CA: "-----BEGIN"}, "ca.crt": {CAFile: "ca.crt"}} {
+		o := options{storeURL: "rediss://redis", tls: store.TLSOptions{CAFile: flag}, resync: time.Minute}
+		if err := o.complete(); err != nil || o.tls != want {
+			t.Errorf("--store-ca-file=%s: %+v, %v", flag, o.tls, err)
+		}
 	}
 }
 

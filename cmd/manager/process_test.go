@@ -12,11 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tallyman-dev/tallyman/internal/testenv"
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
-
-// patience bounds what should take a moment: tests run beside compilers.
-const patience = time.Minute
 
 // binary is the manager's path.
 var binary string
@@ -92,7 +90,7 @@ func (p *process) stop(t *testing.T) int {
 	}
 	select {
 	case <-p.exited:
-	case <-time.After(patience):
+	case <-time.After(testenv.Patience):
 		t.Fatal("the manager does not end")
 	}
 	return p.cmd.ProcessState.ExitCode()
@@ -133,23 +131,4 @@ func get(t *testing.T, url, token string, status int) (string, error) {
 		err = fmt.Errorf("GET %s: status %d, not %d", url, response.StatusCode, status)
 	}
 	return string(body), err
-}
-
-// eventually waits until check finds nothing to complain of.
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("still after %v: %v", patience, err)
-		}
-	}
 }

@@ -1,22 +1,15 @@
 package compile_test
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
 	"github.com/tallyman-dev/tallyman/internal/compile"
+	"github.com/tallyman-dev/tallyman/internal/golden"
 	"github.com/tallyman-dev/tallyman/internal/policy"
 )
-
-var update = flag.Bool("update", false, "write what comes out to testdata/*.out.yaml")
 
 // input is a file testdata/*.in.yaml: what there is in a namespace and around it.
 type input struct {
@@ -36,33 +29,9 @@ type output struct {
 	Missing map[string]string `json:"missing,omitempty"`
 }
 
-func TestGoldenFiles(t *testing.T) {
-	inputs, err := filepath.Glob("testdata/*.in.yaml")
-	if err != nil || len(inputs) == 0 {
-		t.Fatalf("find testdata: %d files, %v", len(inputs), err)
-	}
-	for _, path := range inputs {
-		name := strings.TrimSuffix(filepath.Base(path), ".in.yaml")
-		t.Run(name, func(t *testing.T) {
-			got, err := yaml.Marshal(run(t, path))
-			if err != nil {
-				t.Fatal(err)
-			}
-			compare(t, filepath.Join("testdata", name+".out.yaml"), got)
-		})
-	}
-}
+func TestGoldenFiles(t *testing.T) { golden.Run(t, run) }
 
-func run(t *testing.T, path string) output {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var in input
-	if err := yaml.UnmarshalStrict(text, &in); err != nil {
-		t.Fatalf("read %s: %v", path, err)
-	}
+func run(in input) output {
 	targets := compile.Targets{}
 	for _, target := range in.Targets {
 		targets[target.TargetRef] = target.Selector
@@ -84,20 +53,4 @@ func run(t *testing.T, path string) output {
 		out.Missing[m.Pod.Name] = m.Message()
 	}
 	return out
-}
-
-func compare(t *testing.T, path string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v (go test ./internal/compile -update writes it)", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
 }

@@ -16,8 +16,8 @@ func WithoutSidecar(v Verdicts, f Facts) []Missing {
 	definitions := v.Definitions()
 	var missing []Missing
 	for _, pod := range f.Pods {
-		enforces := slices.ContainsFunc(f.Enforcers, func(e Enforcer) bool { return e.Pod == pod.Name })
-		if !pod.Asked || !pod.WithoutSidecar || enforces {
+		if !pod.Asked || !pod.WithoutSidecar ||
+			slices.ContainsFunc(f.Enforcers, func(e Enforcer) bool { return e.Pod == pod.Name }) {
 			continue
 		}
 		m := Missing{Pod: pod}

@@ -29,17 +29,25 @@ type told struct {
 	uids map[Namespace]map[string]bool
 }
 
-// news are those of the missing that were not among them the last time.
+// maxNews bounds the events of a reconcile: a recorder drops what comes faster than
+// it can write. The rest is told the next times, which are seconds away while a pod
+// that should enforce does not.
+const maxNews = 100
+
+// news are those of the missing that it has not returned yet.
 func (t *told) news(ns Namespace, missing []compile.Missing) []compile.Missing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var news []compile.Missing
 	uids := make(map[string]bool, len(missing))
 	for _, m := range missing {
-		uids[m.Pod.UID] = true
 		if !t.uids[ns][m.Pod.UID] {
+			if len(news) == maxNews {
+				continue
+			}
 			news = append(news, m)
 		}
+		uids[m.Pod.UID] = true
 	}
 	if t.uids == nil {
 		t.uids = map[Namespace]map[string]bool{}

@@ -94,7 +94,8 @@ func probe(path string, port, period, failures int32) *corev1.Probe {
 }
 
 // environment has what the sidecar takes from its pod and, without the manager
-// having to see them, the store's credentials.
+// having to see them, the store's credentials and its authority. That is a text like
+// these, and no file: a flag could not name one that need not be there.
 func environment(c Config, t tuning) []corev1.EnvVar {
 	store := corev1.EnvVar{Name: "TALLYMAN_STORE", Value: c.StoreURL}
 	if c.StoreURL == "" {
@@ -109,6 +110,7 @@ func environment(c Config, t tuning) []corev1.EnvVar {
 		store,
 		fromSecret("TALLYMAN_STORE_USERNAME", c.StoreSecret, "username", true),
 		fromSecret("TALLYMAN_STORE_PASSWORD", c.StoreSecret, "password", true),
+		fromSecret("TALLYMAN_STORE_CA", c.StoreSecret, "ca.crt", true),
 		// Go collects garbage in time rather than be killed; a tenth is for what
 		// it does not count, such as the program itself.
 		{Name: "GOMEMLIMIT", Value: strconv.FormatInt(memory.Value()/10*9, 10)},

@@ -18,7 +18,8 @@ type Config struct {
 	// is empty, it is taken from StoreSecret.
 	StoreURL string
 	// StoreSecret names a Secret in the pod's namespace with the keys url (unless
-	// there is a StoreURL), username and password. The last two may be missing.
+	// there is a StoreURL), username, password and ca.crt (PEM). The last three may
+	// be missing.
 	StoreSecret string
 	// Prefix of all keys in the store; the manager's.
 	Prefix string

@@ -1,7 +1,6 @@
 package inject_test
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,11 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tallyman-dev/tallyman/internal/golden"
 	"github.com/tallyman-dev/tallyman/internal/inject"
 	"github.com/tallyman-dev/tallyman/internal/sidecar"
+	"github.com/tallyman-dev/tallyman/internal/store"
+	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
-
-var update = flag.Bool("update", false, "write what comes out to testdata/*.out.yaml")
 
 // config is the manager's in tests.
 var config = inject.Config{Image: "tallyman/sidecar:v1.2.3", StoreSecret: "tallyman-store", Prefix: "tallyman"}
@@ -42,17 +42,7 @@ type output struct {
 	Pod      *corev1.Pod `json:"pod,omitempty"`
 }
 
-func TestGoldenFiles(t *testing.T) {
-	for name, in := range inputs(t) {
-		t.Run(name, func(t *testing.T) {
-			got, err := yaml.Marshal(run(in))
-			if err != nil {
-				t.Fatal(err)
-			}
-			compare(t, filepath.Join("testdata", name+".out.yaml"), got)
-		})
-	}
-}
+func TestGoldenFiles(t *testing.T) { golden.Run(t, run) }
 
 func run(in input) output {
 	injected, err := inject.Inject(&in.Pod, in.config())
@@ -77,47 +67,9 @@ func (in *input) config() inject.Config {
 	return c
 }
 
-// inputs are the files testdata/*.in.yaml, by name.
-func inputs(t *testing.T) map[string]input {
-	t.Helper()
-	paths, err := filepath.Glob("testdata/*.in.yaml")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("find testdata: %d files, %v", len(paths), err)
-	}
-	found := map[string]input{}
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var in input
-		if err := yaml.UnmarshalStrict(text, &in); err != nil {
-			t.Fatalf("read %s: %v", path, err)
-		}
-		found[strings.TrimSuffix(filepath.Base(path), ".in.yaml")] = in
-	}
-	return found
-}
-
-func compare(t *testing.T, path string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v (go test ./internal/inject -update writes it)", err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
-}
-
 // The pod that is given belongs to the caller.
 func TestThePodThatIsGivenIsNotChanged(t *testing.T) {
-	for name, in := range inputs(t) {
+	for name, in := range golden.Inputs[input](t) {
 		before := in.Pod.DeepCopy()
 		_, _ = inject.Inject(&in.Pod, in.config())
 		if diff := cmp.Diff(before, &in.Pod); diff != "" {
@@ -128,7 +80,7 @@ func TestThePodThatIsGivenIsNotChanged(t *testing.T) {
 
 // Case K9: webhooks are called again after others have changed the pod.
 func TestASecondInjectionChangesNothing(t *testing.T) {
-	for name, in := range inputs(t) {
+	for name, in := range golden.Inputs[input](t) {
 		once, err := inject.Inject(&in.Pod, in.config())
 		if err != nil {
 			continue
@@ -146,25 +98,16 @@ func TestASecondInjectionChangesNothing(t *testing.T) {
 
 // What is generated must be understood by the program that gets it.
 func TestTheSidecarUnderstandsItsFlags(t *testing.T) {
-	labels := filepath.Join(t.TempDir(), "labels")
-	if err := os.WriteFile(labels, []byte("app=\"orders\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, in := range inputs(t) {
+	for name, in := range golden.Inputs[input](t) {
 		injected, err := inject.Inject(&in.Pod, in.config())
 		if err != nil || injected.Port == nil {
 			continue
 		}
 		container := injected.Pod.Spec.InitContainers[0]
 		env := map[string]string{"TALLYMAN_STORE": "redis://redis:6379", "POD_NAME": "orders-1", "POD_NAMESPACE": "shop"}
-		args := slices.Clone(container.Args)
-		for i, arg := range args {
-			arg = strings.Replace(arg, "/etc/tallyman/pod/labels", labels, 1)
-			args[i] = strings.Replace(arg, "$(NODE_ADDRESSES)", "192.0.2.1,2001:db8::1", 1) // as the kubelet does
-		}
-		c, err := sidecar.ParseConfig(args, func(name string) string { return env[name] }, t.Output())
+		c, err := start(t, container, env)
 		if err != nil {
-			t.Errorf("%s: %v: %q", name, err, args)
+			t.Errorf("%s: %v: %q", name, err, container.Args)
 			continue
 		}
 		if c.Limiter.Labels["app"] != "orders" || len(c.Limiter.ProbeSources) != 2 || c.Limiter.Namespace != "shop" || c.Limiter.Pod != "orders-1" {
@@ -222,6 +165,70 @@ func selects(t *testing.T, selector *metav1.LabelSelector, set labels.Set) bool 
 		t.Fatal(err)
 	}
 	return parsed.Matches(set)
+}
+
+// start is what the kubelet does before a sidecar runs, and what that makes of it.
+func start(t *testing.T, container corev1.Container, env map[string]string) (sidecar.Config, error) {
+	t.Helper()
+	labels := filepath.Join(t.TempDir(), "labels")
+	if err := os.WriteFile(labels, []byte("app=\"orders\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := slices.Clone(container.Args)
+	for i, arg := range args {
+		arg = strings.Replace(arg, "/etc/tallyman/pod/labels", labels, 1)
+		args[i] = strings.Replace(arg, "$(NODE_ADDRESSES)", "192.0.2.1,2001:db8::1", 1)
+	}
+	return sidecar.ParseConfig(args, func(name string) string { return env[name] }, t.Output())
+}
+
+// The Secret has the certificate of a private authority, where there is one.
+func TestTheSidecarTrustsTheAuthorityOfItsSecret(t *testing.T) {
+	certificates := testredis.NewCertificates(t)
+	redis := testredis.Start(t, append(certificates.Args(), "--tls-auth-clients", "no")...)
+	ca, err := os.ReadFile(certificates.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := golden.Inputs[input](t)["orders"]
+	injected, err := inject.Inject(&in.Pod, in.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	container := injected.Pod.Spec.InitContainers[0]
+	for name, c := range map[string]struct {
+		secret map[string]string
+		fault  string
+	}{
+		"its authority": {secret: map[string]string{"ca.crt": string(ca)}},
+		"none":          {secret: nil, fault: "unknown authority"},
+		"no PEM":        {secret: map[string]string{"ca.crt": "MIIBszCCAVmgAwIBAgIBATAKBggqhkjOPQQDAjAZ"}, fault: "the store's CA has no certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := map[string]string{"POD_NAME": "orders-1", "POD_NAMESPACE": "shop"}
+			for _, e := range container.Env {
+				if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
+					env[e.Name] = c.secret[e.ValueFrom.SecretKeyRef.Key]
+				}
+			}
+			env["TALLYMAN_STORE"] = "rediss://" + redis.Addr
+			config, err := start(t, container, env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			client, err := store.Connect(store.ConnectOptions{URL: config.Limiter.Store, TLS: store.TLSOptions(config.Limiter.TLS)})
+			if err == nil {
+				defer client.Close()
+				err = client.Ping(t.Context()).Err()
+			}
+			switch {
+			case c.fault == "" && err != nil:
+				t.Error(err)
+			case c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)):
+				t.Errorf("%v does not say %q", err, c.fault)
+			}
+		})
+	}
 }
 
 func TestASkippedPodTellsWhy(t *testing.T) {

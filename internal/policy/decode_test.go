@@ -33,7 +33,7 @@ const full = `{
 		"name": "at-once", "requests": 5, "window": "30s", "algorithm": "Concurrency", "distribution": {"mode": "Split"}
 	}, {
 		"name": "trial", "requests": 5, "window": "24h", "algorithm": "FixedWindow", "anchor": "FirstRequest"}],
-	"response": {"body": "später"}}`
+	"response": {"body": "später", "retryAfterJitter": "5s"}}`
 
 // limit is a spec of one limit.
 func limit(fields string) string {

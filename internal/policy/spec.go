@@ -18,6 +18,7 @@ const (
 	MinDuration     = Duration(time.Millisecond)
 	MaxWindow       = Duration(366 * 24 * time.Hour)
 	MaxStoreTimeout = Duration(10 * time.Second)
+	MaxJitter       = Duration(time.Hour)
 	// MinSlotLifetime and MaxSlotLifetime bound the window of a Concurrency
 	// limit.
 	MinSlotLifetime = Duration(time.Second)
@@ -172,4 +173,7 @@ type Response struct {
 	Body        string      `json:"body,omitempty"`
 	ContentType string      `json:"contentType,omitempty"`
 	Headers     HeaderStyle `json:"headers,omitempty"`
+	// RetryAfterJitter is how much later than at the earliest time clients may be
+	// told to try again; 0 for none.
+	RetryAfterJitter Duration `json:"retryAfterJitter,omitempty"`
 }

@@ -89,6 +89,9 @@ func (r *Response) validate(errs *Errors, path string) {
 		errs.Add(path+".contentType", "must be a media type, such as application/json or text/plain; charset=utf-8")
 	}
 	checkEnum(errs, path+".headers", r.Headers, HeadersIETF, HeadersLegacy, HeadersBoth, HeadersNone)
+	if r.RetryAfterJitter != 0 {
+		checkDuration(errs, path+".retryAfterJitter", r.RetryAfterJitter, MinDuration, MaxJitter, "1ms and 1h")
+	}
 }
 
 // checkDuration bounds a duration; bounds are the least and most in words.

@@ -51,8 +51,8 @@ const usage = `sidecar enforces RateLimitPolicies in front of an app.
     --upstream http://127.0.0.1:8080 --listen :8081 --admin-listen :9102
 
 Each listener is off when its flag is empty. The environment has TALLYMAN_STORE,
-TALLYMAN_STORE_USERNAME and TALLYMAN_STORE_PASSWORD, POD_NAMESPACE and POD_NAME
-for what should not be, or need not be, a flag.
+TALLYMAN_STORE_USERNAME, TALLYMAN_STORE_PASSWORD and TALLYMAN_STORE_CA, POD_NAMESPACE
+and POD_NAME for what should not be, or need not be, a flag.
 
 Flags:
 `
@@ -94,7 +94,7 @@ func (c *Config) define(set *flag.FlagSet, f *flags) {
 	set.StringVar(&o.PolicyFile, "policy-file", "", "take the policies from this YAML `file`, and not from the store; all of them apply")
 	set.StringVar(&o.Store, "store", "", "`URL` of the counts: redis://, rediss://, unix://, redis+cluster://, redis+sentinel://, or memory: for this process alone (env TALLYMAN_STORE)")
 	set.StringVar(&f.storeFile, "store-file", "", "read the store's URL from this `file`, such as a mounted Secret")
-	set.StringVar(&o.TLS.CAFile, "store-ca-file", "", "`file` with the certificates (PEM) to trust in a rediss:// store; default: the system's")
+	set.StringVar(&o.TLS.CAFile, "store-ca-file", "", "`file` with the certificates (PEM) to trust in a rediss:// store (env TALLYMAN_STORE_CA, their text; default: the system's)")
 	set.StringVar(&o.TLS.CertFile, "store-cert-file", "", "`file` with the client's certificate (PEM) for the store, with --store-key-file")
 	set.StringVar(&o.TLS.KeyFile, "store-key-file", "", "`file` with the key (PEM) of --store-cert-file")
 	set.StringVar(&o.TLS.ServerName, "store-server-name", "", "`name` that the store's certificate must have (default the URL's host)")
@@ -132,6 +132,9 @@ func (c *Config) complete(f *flags, getenv func(string) string) error {
 	}
 	o.Store = cmp.Or(o.Store, getenv("TALLYMAN_STORE"))
 	o.Username, o.Password = getenv("TALLYMAN_STORE_USERNAME"), getenv("TALLYMAN_STORE_PASSWORD")
+	if o.TLS.CAFile == "" {
+		o.TLS.CA = getenv("TALLYMAN_STORE_CA")
+	}
 	o.Namespace = cmp.Or(o.Namespace, getenv("POD_NAMESPACE"))
 	o.Pod = cmp.Or(o.Pod, getenv("POD_NAME"))
 	var err error

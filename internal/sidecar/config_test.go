@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 )
 
 func noEnvironment(string) string { return "" }
@@ -29,6 +31,7 @@ func file(t *testing.T, text string) string {
 func TestConfigOfAPod(t *testing.T) {
 	environment := map[string]string{
 		"TALLYMAN_STORE_PASSWORD": "sesame", "TALLYMAN_STORE_USERNAME": "sidecar", "POD_NAMESPACE": "shop", "POD_NAME": "orders-1",
+		"TALLYMAN_STORE_CA": "-----BEGIN",
 	}
 	c, err := ParseConfig([]string{
 		"--store-file", file(t, "redis://redis:6379\n"), "--pod-labels-file", file(t, "app=\"orders\"\nquote=\"a\\\"b\"\n"),
@@ -39,7 +42,8 @@ func TestConfigOfAPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := c.Limiter
-	if o.Store != "redis://redis:6379" || o.Username != "sidecar" || o.Password != "sesame" || o.Namespace != "shop" || o.Pod != "orders-1" {
+	if o.Store != "redis://redis:6379" || o.Username != "sidecar" || o.Password != "sesame" || o.Namespace != "shop" || o.Pod != "orders-1" ||
+		o.TLS.CA != "-----BEGIN" {
 		t.Errorf("options are %+v", o)
 	}
 	if diff := cmp.Diff(map[string]string{"app": "orders", "quote": `a"b`}, o.Labels); diff != "" {
@@ -55,9 +59,11 @@ func TestConfigOfAPod(t *testing.T) {
 }
 
 func TestFlagsTakePrecedenceOverTheEnvironment(t *testing.T) {
-	c, err := ParseConfig([]string{"--store", "redis://flag", "--namespace", "flag", "--pod", "flag", "--pod-labels", "a=b,c=", "--check-listen", ":1"},
+	c, err := ParseConfig([]string{"--store", "redis://flag", "--namespace", "flag", "--pod", "flag", "--pod-labels", "a=b,c=", "--check-listen", ":1",
+		"--store-ca-file", "flag"},
 		func(string) string { return "environment" }, io.Discard)
-	if err != nil || c.Limiter.Store != "redis://flag" || c.Limiter.Namespace != "flag" || c.Limiter.Pod != "flag" {
+	if err != nil || c.Limiter.Store != "redis://flag" || c.Limiter.Namespace != "flag" || c.Limiter.Pod != "flag" ||
+		c.Limiter.TLS != (tallyman.TLSOptions{CAFile: "flag"}) {
 		t.Errorf("got %+v, %v", c.Limiter, err)
 	}
 	if diff := cmp.Diff(map[string]string{"a": "b", "c": ""}, c.Limiter.Labels); diff != "" {

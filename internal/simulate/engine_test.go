@@ -2,22 +2,18 @@ package simulate_test
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/tallyman-dev/tallyman/internal/golden"
 	"github.com/tallyman-dev/tallyman/internal/limiter"
 	"github.com/tallyman-dev/tallyman/internal/policyfile"
 	"github.com/tallyman-dev/tallyman/internal/simulate"
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
-
-var update = flag.Bool("update", false, "write what comes out to testdata/*.out.jsonl")
 
 // start is the default of the command.
 var start = time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC)
@@ -57,7 +53,7 @@ func TestGoldenFiles(t *testing.T) {
 		for store, open := range stores {
 			t.Run(filepath.Base(name)+"/"+store, func(t *testing.T) {
 				got := simulation(t, read(t, path), read(t, name+".trace.jsonl"), open, testredis.Prefix(t))
-				compare(t, name+".out.jsonl", got)
+				golden.Compare(t, name+".out.jsonl", got)
 			})
 		}
 	}
@@ -70,20 +66,4 @@ func read(t testing.TB, path string) []byte {
 		t.Fatal(err)
 	}
 	return data
-}
-
-func compare(t *testing.T, path, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("%v (go test ./internal/simulate -update writes it)", err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", path, diff)
-	}
 }

@@ -13,8 +13,9 @@ import (
 // The files are PEM; what they hold never becomes part of an error.
 type TLSOptions struct {
 	// CAFile has the certificates of the authorities that may have signed the
-	// server's; the system's if empty. It is read once.
-	CAFile string
+	// server's, or CA is their text; the system's if both are empty. The file is
+	// read once.
+	CAFile, CA string
 	// CertFile and KeyFile are the client's certificate and key, for servers
 	// that ask for one. Both or none are set. They are read again for each
 	// connection, so that a renewed certificate needs no restart.
@@ -45,22 +46,26 @@ func (o TLSOptions) apply(config *tls.Config) error {
 }
 
 func (o TLSOptions) trust(config *tls.Config) error {
-	if o.CAFile == "" {
+	what, text := "CA", o.CA
+	switch {
+	case o.CAFile == "" && o.CA == "":
 		return nil
-	}
-	if config.InsecureSkipVerify {
-		return errors.New("the store's CA file is of no use with skip_verify in the URL: remove one of them")
-	}
-	if isPEM(o.CAFile) {
+	case o.CAFile != "" && o.CA != "":
+		return errors.New("the store's CA file and its CA say both whom to trust: give one of them")
+	case config.InsecureSkipVerify:
+		return errors.New("the store's CA is of no use with skip_verify in the URL: remove one of them")
+	case isPEM(o.CAFile):
 		return errNotAPath
-	}
-	text, err := os.ReadFile(o.CAFile)
-	if err != nil {
-		return fmt.Errorf("read the store's CA file: %w", err)
+	case o.CAFile != "":
+		file, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return fmt.Errorf("read the store's CA file: %w", err)
+		}
+		what, text = "CA file "+o.CAFile, string(file)
 	}
 	config.RootCAs = x509.NewCertPool()
-	if !config.RootCAs.AppendCertsFromPEM(text) {
-		return fmt.Errorf("the store's CA file %s has no certificate: give a PEM file with BEGIN CERTIFICATE blocks", o.CAFile)
+	if !config.RootCAs.AppendCertsFromPEM([]byte(text)) {
+		return fmt.Errorf("the store's %s has no certificate: give PEM text with BEGIN CERTIFICATE blocks", what)
 	}
 	return nil
 }

@@ -82,6 +82,16 @@ func tlsOf(c *testredis.Certificates) store.TLSOptions {
 	}
 }
 
+// read returns what a file has.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 func TestAUnixSocketServes(t *testing.T) {
 	dir, err := os.MkdirTemp("", "redis") // a socket's path is short
 	if err != nil {
@@ -104,6 +114,7 @@ func TestMutualTLSServes(t *testing.T) {
 		change func(*store.TLSOptions)
 		want   string
 	}{
+		"the text of the CA": {func(o *store.TLSOptions) { o.CAFile, o.CA = "", read(t, o.CAFile) }, ""},
 		"no CA":              {func(o *store.TLSOptions) { o.CAFile = "" }, "unknown authority"},
 		"another CA":         {func(o *store.TLSOptions) { o.CAFile = testredis.NewCertificates(t).CAFile }, "unknown authority"},
 		"no certificate":     {func(o *store.TLSOptions) { o.CertFile, o.KeyFile = "", "" }, "certificate required"},
@@ -203,10 +214,7 @@ func TestAClusterServesThroughFailoverAndResharding(t *testing.T) {
 func TestOptionsOfTLSThatCannotWorkAreRefused(t *testing.T) {
 	certs := testredis.NewCertificates(t)
 	good := tlsOf(certs)
-	pem, err := os.ReadFile(good.KeyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pem := read(t, good.KeyFile)
 	for name, tc := range map[string]struct {
 		url    string
 		change func(*store.TLSOptions)
@@ -218,13 +226,17 @@ func TestOptionsOfTLSThatCannotWorkAreRefused(t *testing.T) {
 		"sentinel without TLS":   {"redis+sentinel://localhost?master_name=m", func(*store.TLSOptions) {}, "rediss+sentinel://"},
 		"only a name":            {"redis://localhost", func(o *store.TLSOptions) { *o = store.TLSOptions{ServerName: "a"} }, "server name"},
 		"no such CA file":        {"", func(o *store.TLSOptions) { o.CAFile = "/no/such/ca.crt" }, "CA file: open /no/such/ca.crt"},
+		"a text that is no CA":   {"", func(o *store.TLSOptions) { o.CAFile, o.CA = "", "Zm9v" }, "the store's CA has no certificate: give PEM text"},
+		"a key for a CA's text":  {"", func(o *store.TLSOptions) { o.CAFile, o.CA = "", pem }, "BEGIN CERTIFICATE"},
+		"a CA twice":             {"", func(o *store.TLSOptions) { o.CA = read(t, o.CAFile) }, "give one of them"},
+		"a CA without TLS":       {"redis://localhost", func(o *store.TLSOptions) { *o = store.TLSOptions{CA: read(t, o.CAFile)} }, "rediss://"},
 		"a key for a CA":         {"", func(o *store.TLSOptions) { o.CAFile = o.KeyFile }, "BEGIN CERTIFICATE"},
 		"a certificate, no key":  {"", func(o *store.TLSOptions) { o.KeyFile = "" }, "without a key file"},
 		"a key, no certificate":  {"", func(o *store.TLSOptions) { o.CertFile = "" }, "without a certificate file"},
 		"no such certificate":    {"", func(o *store.TLSOptions) { o.CertFile = "/no/such/tls.crt" }, "/no/such/tls.crt"},
 		"another's key":          {"", func(o *store.TLSOptions) { o.KeyFile = certs.ServerKeyFile }, "does not match"},
-		"a key for a path":       {"", func(o *store.TLSOptions) { o.KeyFile = string(pem) }, "path of the file"},
-		"a key for a CA's path":  {"", func(o *store.TLSOptions) { o.CAFile = string(pem) }, "path of the file"},
+		"a key for a path":       {"", func(o *store.TLSOptions) { o.KeyFile = pem }, "path of the file"},
+		"a key for a CA's path":  {"", func(o *store.TLSOptions) { o.CAFile = pem }, "path of the file"},
 		"a CA and no comparison": {"rediss://localhost?skip_verify=true", func(*store.TLSOptions) {}, "skip_verify"},
 	} {
 		t.Run(name, func(t *testing.T) {

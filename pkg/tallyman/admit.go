@@ -52,7 +52,7 @@ func (l *Limiter) decide(ctx context.Context, r Request, call limiter.Call) Deci
 	}
 	m := l.meet(s, &r)
 	l.ask(ctx, m, call)
-	return m.conclude()
+	return m.conclude(l.random)
 }
 
 // unlimited is the decision where there are no policies.
@@ -173,7 +173,8 @@ func (m *meeting) refuse() {
 }
 
 // conclude makes one decision of those of the limits.
-func (m *meeting) conclude() Decision {
+func (m *meeting) conclude(random func(n int64) int64) Decision {
+	var jitter time.Duration
 	d := Decision{Allowed: true, Degraded: m.degraded, Limits: m.limits, release: m.release}
 	if m.degraded {
 		d.Reason = StoreUnavailable
@@ -184,10 +185,25 @@ func (m *meeting) conclude() Decision {
 			d.Allowed = false
 			d.Reason, d.RetryAfter = refusal.Reason, refusal.RetryAfter
 			d.Policy, d.Limit = refusal.Policy, refusal.Limit
-			d.Response = m.rules[i].policy.response
+			d.Response, jitter = m.rules[i].policy.response, m.rules[i].policy.jitter
 		}
 	}
+	d.RetryAfter = later(d.RetryAfter, jitter, random)
 	return d
+}
+
+// later is a time to wait and up to jitter more, at random: clients that are refused
+// at the same time do not come back at the same time. Where there is no time to wait
+// for, none is made up.
+//
+// It goes in steps, so that some wait the least and some the most that there is:
+// told in whole seconds, the waits are as far apart as the jitter, too.
+func later(wait, jitter time.Duration, random func(n int64) int64) time.Duration {
+	if wait == 0 || jitter == 0 {
+		return wait
+	}
+	step := min(jitter/64, time.Second)
+	return wait + step*time.Duration(random(int64(jitter/step)+1))
 }
 
 // waitsLonger compares times to wait, where 0 is for ever.

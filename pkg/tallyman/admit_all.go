@@ -58,9 +58,9 @@ func (l *Limiter) decideAll(ctx context.Context, rs []Request, call limiter.Call
 			part.limits[j] = joint.limits[place]
 		}
 		part.degraded = joint.degraded && len(part.hits) > 0
-		each[i] = part.conclude()
+		each[i] = part.conclude(l.random)
 	}
-	return joint.conclude(), each
+	return joint.conclude(l.random), each
 }
 
 // join adds what another request meets, and returns where its limits are in

@@ -67,6 +67,34 @@ func scripted(t *testing.T, yaml string, answer func([]limiter.Hit) ([]limiter.R
 	return l, s
 }
 
+// The jitter is that of the policy that refuses, and goes on top of the longest wait.
+func TestAJitterOnlyEverAdds(t *testing.T) {
+	two := doc("a", `{selector: {}, response: {retryAfterJitter: 1m}, limits: [{name: x, requests: 1, window: 1m}]}`) +
+		doc("b", `{selector: {}, response: {retryAfterJitter: 10ms}, limits: [{name: x, requests: 1, window: 1m}]}`)
+	for name, c := range map[string]struct {
+		random func(n int64) int64
+		more   time.Duration
+	}{
+		"the least": {func(int64) int64 { return 0 }, 0},
+		"the most":  {func(n int64) int64 { return n - 1 }, 10 * time.Millisecond},
+	} {
+		l, _ := scripted(t, two, refusing(map[int]limiter.Result{
+			0: {Reason: limiter.LimitExceeded, RetryAfter: time.Second},
+			1: {Reason: limiter.LimitExceeded, RetryAfter: 3 * time.Second},
+		}))
+		l.random = c.random
+		d := l.Admit(t.Context(), get("/"))
+		if d.Policy != "b" || d.RetryAfter != d.Limits[1].RetryAfter+c.more {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+
+	l, _ := scripted(t, two, refusing(map[int]limiter.Result{0: {Reason: limiter.CostExceedsLimit}}))
+	if d := l.Admit(t.Context(), get("/")); d.Allowed || d.RetryAfter != 0 {
+		t.Errorf("a request that never passes is told to wait %v", d.RetryAfter)
+	}
+}
+
 func TestAdmitAsksForAllPoliciesInOneCall(t *testing.T) {
 	l, s := scripted(t,
 		doc("a", `{selector: {}, storeTimeout: 400ms, limits: [{name: x, requests: 1, window: 1s}, {name: second, requests: 1, window: 1m}]}`)+

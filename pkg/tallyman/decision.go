@@ -42,8 +42,9 @@ type Decision struct {
 	// those that the client has to wait for longest.
 	Policy, Limit string
 	// RetryAfter is the time until the same request can be admitted at the
-	// earliest, if nobody else takes units; 0 when it is allowed or when
-	// there is no such time.
+	// earliest, if nobody else takes units, and what the policy's
+	// retryAfterJitter adds to it at random; 0 when it is allowed or when there is
+	// no such time.
 	RetryAfter time.Duration
 	// Degraded decisions were made without the store or the definitions.
 	Degraded bool
@@ -114,7 +115,7 @@ type LimitDecision struct {
 	Counted bool
 	// Remaining units after the decision, 0..Capacity.
 	Remaining int64
-	// RetryAfter is as in Decision, for this limit alone.
+	// RetryAfter is as in Decision, for this limit alone and without a jitter.
 	RetryAfter time.Duration
 	// ResetAfter is the time until all units are there again.
 	ResetAfter time.Duration

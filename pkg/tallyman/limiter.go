@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ type Limiter struct {
 	current      atomic.Pointer[snapshot]
 	ready        <-chan struct{}
 	loadedAt     func() time.Time
+	random       func(n int64) int64 // one of 0..n-1
 	trustedHops  int
 	probeSources []netip.Prefix
 	logger       *slog.Logger
@@ -48,7 +50,7 @@ func New(ctx context.Context, o Options) (*Limiter, error) {
 		return nil, err
 	}
 	l := &Limiter{
-		trustedHops: o.TrustedHops, probeSources: o.ProbeSources,
+		random: rand.Int64N, trustedHops: o.TrustedHops, probeSources: o.ProbeSources,
 		logger: o.Logger, observer: o.Observer, stop: func() {},
 	}
 	l.current.Store(&snapshot{})

@@ -63,8 +63,9 @@ type Options struct {
 // TLSOptions say whom to trust and who one is. The files are PEM; a certificate
 // and its key are read again for each new connection, so that they can be renewed.
 type TLSOptions struct {
-	// CAFile has the certificates to trust; without it those of the system are.
-	CAFile string
+	// CAFile has the certificates to trust, or CA is their text; without either
+	// those of the system are.
+	CAFile, CA string
 	// CertFile and KeyFile are the client's certificate and key, for mutual TLS.
 	CertFile, KeyFile string
 	// ServerName is the name that servers' certificates must have; the URL's host

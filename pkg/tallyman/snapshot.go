@@ -30,6 +30,7 @@ type enforced struct {
 	definition policy.Definition
 	timeout    time.Duration
 	response   Response
+	jitter     time.Duration // of refusals' RetryAfter, at most
 	rules      []rule
 }
 
@@ -66,7 +67,8 @@ func compile(d policy.Definition, prefix string) (*enforced, error) {
 			ContentType: d.Spec.Response.ContentType,
 			Headers:     HeaderStyle(d.Spec.Response.Headers),
 		},
-		rules: make([]rule, len(compiled.Limits)),
+		jitter: time.Duration(d.Spec.Response.RetryAfterJitter),
+		rules:  make([]rule, len(compiled.Limits)),
 	}
 	for i, matcher := range compiled.Limits {
 		if e.rules[i], err = e.rule(matcher, &d.Spec.Limits[i], prefix); err != nil {

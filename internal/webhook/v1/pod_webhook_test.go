@@ -46,8 +46,6 @@ import (
 const (
 	home        = "tallyman-system"
 	serviceName = "tallyman-webhook.tallyman-system.svc"
-	// patience bounds what should take a moment: tests run beside compilers.
-	patience = time.Minute
 )
 
 // world is a cluster with config/default and a manager that answers pods.
@@ -123,17 +121,17 @@ func newWorld(t *testing.T) *world {
 	// hour is before now, were over 105 minutes ago.
 	w.clock.set(-105*time.Minute - (365*24+1)*time.Hour/3*2 + time.Hour)
 	w.startManager(t, int(number))
-	eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if len(w.bundle()) == 0 {
 			return errors.New("there is no authority")
 		}
 		return nil
 	})
 	w.clock.set(-2 * time.Hour)
-	eventually(t, func() error { _, err := w.served(); return err })
+	testenv.Eventually(t, func() error { _, err := w.served(); return err })
 	// The API server has to have heard of all of it.
 	ns := w.namespace(t, enabled)
-	eventually(t, func() error { return w.Create(t.Context(), pod(ns, nil, httpPort), client.DryRunAll) })
+	testenv.Eventually(t, func() error { return w.Create(t.Context(), pod(ns, nil, httpPort), client.DryRunAll) })
 	return w
 }
 
@@ -363,7 +361,7 @@ func (w *world) testBypass(t *testing.T) {
 	}
 	must(t, w.Create(t.Context(), service("by-number", intstr.FromInt32(8080))))
 	must(t, w.Create(t.Context(), service("by-name", intstr.FromString("http"))))
-	eventually(t, func() error { // the webhook's cache has to have seen them
+	testenv.Eventually(t, func() error { // the webhook's cache has to have seen them
 		if err := w.Create(t.Context(), pod(ns, asking, httpPort), client.DryRunAll); err != nil {
 			return err
 		}
@@ -376,7 +374,7 @@ func (w *world) testBypass(t *testing.T) {
 		t.Errorf("a dry run leaves events: %q", notes)
 	}
 	must(t, w.Create(t.Context(), pod(ns, asking, httpPort)))
-	eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if !strings.Contains(w.bypassed(t, ns)["by-number"], "write targetPort: http") {
 			return errors.New("there is no event about the Service")
 		}
@@ -427,7 +425,7 @@ func (w *world) testRotation(t *testing.T) {
 	must(t, err)
 	bundle := w.bundle()
 	w.clock.set(-90 * time.Minute)
-	eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if now := w.bundle(); bytes.Equal(now, bundle) || !bytes.Contains(now, bundle) {
 			return errors.New("the API server is not told to trust a second authority")
 		}
@@ -438,13 +436,13 @@ func (w *world) testRotation(t *testing.T) {
 	}
 	before := admitted.Load()
 	w.clock.set(0)
-	eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if signer, err := w.served(); err != nil || signer.Equal(first) {
 			return fmt.Errorf("the second authority does not sign: %w", err)
 		}
 		return nil
 	})
-	eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if admitted.Load() < before+20 {
 			return errors.New("too few pods were admitted meanwhile")
 		}
@@ -461,7 +459,7 @@ func (w *world) testRotation(t *testing.T) {
 	must(t, err)
 	must(t, w.Patch(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: "tallyman-webhook-ca"}},
 		client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/data"}]`))))
-	eventually(t, func() error {
+	testenv.Eventually(t, func() error {
 		if signer, err := w.served(); err != nil || signer.Equal(second) {
 			return fmt.Errorf("the second authority still signs: %w", err)
 		}
@@ -473,24 +471,5 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// eventually waits until check finds nothing to complain of.
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("still after %v: %v", patience, err)
-		}
 	}
 }

@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -198,6 +200,29 @@ func TestRetryAfterIsTrue(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Case H17: of the waits that clients are told, some are the least there is and some
+// later by the whole jitter, and none is too early.
+func TestRefusedClientsAreSpreadByTheJitter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // time stands still
+		l := limiter(t, `response: {retryAfterJitter: 5s, headers: Both}, limits: [{name: x, requests: 1, window: 1m, algorithm: SlidingLog}]`)
+		call(l)
+		waits := map[string]int{}
+		for range 1000 {
+			resp := call(l)
+			waits[resp.Header.Get("Retry-After")]++
+			if got := items(t, resp.Header, "RateLimit"); !slices.Equal(got, []string{"x r=0 t=60"}) {
+				t.Fatalf("the limit's own figures have changed: %v", got)
+			}
+			if got := resp.Header.Get("X-RateLimit-Reset"); got != "60" {
+				t.Fatalf("X-RateLimit-Reset is %s", got)
+			}
+		}
+		if got := slices.Sorted(maps.Keys(waits)); !slices.Equal(got, []string{"60", "61", "62", "63", "64", "65"}) {
+			t.Errorf("Retry-After is %v", waits)
+		}
+	})
 }
 
 // problem is what a problem document says.
