@@ -24,6 +24,8 @@ const (
 	// maxUnderWay is the calls of a lane that are under way together: while
 	// Redis works on one, the other is on its way or being read.
 	maxUnderWay = 2
+	// maxTurns bounds how often all others are let run before a batch leaves.
+	maxTurns = 3
 )
 
 // lane carries jobs to one node, many in one call. A job that comes while fewer
@@ -203,12 +205,19 @@ func (l *lane) remove(t *train) {
 	l.trains[slices.Index(l.trains[:], t)] = nil
 }
 
-// run carries what waits until nothing does. It lets the callers that it woke
-// come again first: on few cores, batches form because of this.
+// run carries what waits until nothing does. It lets the callers that it woke come
+// again first, for as long as that brings more: on few cores, batches form because of
+// this. Where much else is to be run, each turn takes its time, and there are few.
 func (l *lane) run(t *train) {
 	var batch []*flight
 	for {
-		runtime.Gosched()
+		for turn, waiting := 0, 0; turn < maxTurns; turn++ {
+			runtime.Gosched()
+			before := waiting
+			if waiting = l.queued(); waiting <= before {
+				break
+			}
+		}
 		batch = l.board(t, batch[:0])
 		if len(batch) == 0 {
 			return
@@ -229,6 +238,13 @@ func (l *lane) run(t *train) {
 		}
 		clear(batch)
 	}
+}
+
+// queued is how many jobs wait.
+func (l *lane) queued() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting)
 }
 
 // board fills a train, with a batch of what waits; without anything, the train

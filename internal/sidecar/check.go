@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
@@ -24,29 +26,49 @@ type checkRequest struct {
 	Method string `json:"method"` // GET if empty
 	Host   string `json:"host"`
 	// Path with or without a query, escaped as it was sent; / if empty.
-	Path string `json:"path"`
-	// Headers by name, in any case.
-	Headers map[string]headerValues `json:"headers"`
+	Path    string         `json:"path"`
+	Headers requestHeaders `json:"headers"`
 	// ClientIP is believed: who may ask is trusted.
 	ClientIP string `json:"clientIP"`
 }
 
-// headerValues is one string, or a list.
-type headerValues []string
+// requestHeaders are by name, in any case. The value of each is one string, or a list.
+type requestHeaders map[string][]string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (h *headerValues) UnmarshalJSON(data []byte) error {
-	var one string
-	if json.Unmarshal(data, &one) == nil {
-		*h = headerValues{one}
-		return nil
+func (h *requestHeaders) UnmarshalJSON(data []byte) error {
+	var values map[string]json.RawMessage
+	if json.Unmarshal(data, &values) != nil || values == nil {
+		return errors.New("headers must be an object, or be left out")
 	}
-	var all []string
-	if err := json.Unmarshal(data, &all); err != nil {
-		return errors.New("a header's value must be a string or a list of strings")
+	*h = make(requestHeaders, len(values))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		all, ok := stringsIn(values[name])
+		if !ok {
+			return fmt.Errorf("headers[%.80q] must be a string or a list of strings, or be left out", name)
+		}
+		(*h)[name] = all
 	}
-	*h = all
 	return nil
+}
+
+// stringsIn reads a string, or a list of them. Pointers tell null from "".
+func stringsIn(data []byte) (list []string, ok bool) {
+	var one *string
+	if json.Unmarshal(data, &one) == nil && one != nil {
+		return []string{*one}, true
+	}
+	var all []*string
+	if json.Unmarshal(data, &all) != nil || all == nil {
+		return nil, false
+	}
+	for _, s := range all {
+		if s == nil {
+			return nil, false
+		}
+		list = append(list, *s)
+	}
+	return list, true
 }
 
 // checkResponse is a decision. Its status is 200 whatever was decided: the
@@ -151,8 +173,11 @@ func read(w http.ResponseWriter, r *http.Request, q question) (request tallyman.
 func parse(body io.Reader, q question) (tallyman.Request, error) {
 	decoder := json.NewDecoder(body)
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(q); err != nil {
+	if err := decoder.Decode(&q); err != nil {
 		return tallyman.Request{}, fmt.Errorf("the body is not a check: %w", err)
+	}
+	if q == nil { // which is what null makes of an interface
+		return tallyman.Request{}, errors.New("the body is not a check: it is null, and must be an object")
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return tallyman.Request{}, errors.New("there is more than one JSON document in the body")

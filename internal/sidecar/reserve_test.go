@@ -77,6 +77,7 @@ func TestReservationsThatCannotBeUnderstoodChangeNothing(t *testing.T) {
 		`{"token":"a","cost":1.5}`:       {"/v1/settle", "cost"},
 		`{"cost":1}`:                     {"/v1/settle", "token"},
 		`{"path":"/"}`:                   {"/v1/refund", "token"},
+		`null`:                           {"/v1/refund", "null"},
 		`{"token":"a","ttlMs":1}`:        {"/v1/refund", `\"ttlMs\"`},
 	} {
 		if w := ask(api, tc.path, body); w.Code != 400 || !strings.Contains(w.Body.String(), tc.says) {

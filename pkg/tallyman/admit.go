@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/limiter"
@@ -24,7 +25,7 @@ import (
 // CORS preflights are admitted without being counted, and so are probes of the
 // kubelet that come straight from Options.ProbeSources.
 func (l *Limiter) Admit(ctx context.Context, r Request) Decision {
-	d := l.decide(ctx, r, limiter.Call{Op: limiter.Take})
+	d := l.decide(ctx, r, question{op: limiter.Take})
 	l.observe(ctx, d)
 	return d
 }
@@ -38,11 +39,17 @@ func (l *Limiter) observe(ctx context.Context, d Decision) {
 
 // Peek answers as Admit would, and charges nothing.
 func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
-	return l.decide(ctx, r, limiter.Call{Op: limiter.Peek})
+	return l.decide(ctx, r, question{op: limiter.Peek})
 }
 
-// decide asks what the call says of the limits that a request meets.
-func (l *Limiter) decide(ctx context.Context, r Request, call limiter.Call) Decision {
+// question is what is asked of the limits that a request meets.
+type question struct {
+	op       limiter.Op
+	token    string
+	tokenTTL time.Duration
+}
+
+func (l *Limiter) decide(ctx context.Context, r Request, q question) Decision {
 	s := l.current.Load()
 	if len(s.policies) == 0 {
 		return l.unlimited()
@@ -50,8 +57,10 @@ func (l *Limiter) decide(ctx context.Context, r Request, call limiter.Call) Deci
 	if l.isExempt(&r) {
 		return Decision{Allowed: true}
 	}
-	m := l.meet(s, &r)
-	l.ask(ctx, m, call)
+	m := newMeeting()
+	defer m.end()
+	l.meet(m, s, &r)
+	l.ask(ctx, m, q)
 	return m.conclude(l.random)
 }
 
@@ -73,26 +82,42 @@ func isDenied(d LimitDecision) bool {
 	return (d.Reason == KeyMissing || d.Reason == KeyDenied) && d.refuses()
 }
 
-// meeting is a request and the limits that it meets.
+// meeting is a request and the limits that it meets. Its decisions are the caller's
+// to keep; all else is used again.
 type meeting struct {
-	rules  []*rule
-	limits []LimitDecision // by place in rules
-	hits   []limiter.Hit
-	places []int // of the hits, in rules
-	// timeout is the smallest of the policies that count the request.
-	timeout  time.Duration
+	request match.Request
+	rules   []*rule
+	limits  []LimitDecision // by place in rules
+	// call asks the engine, and places are those of its hits, in rules. Its timeout is
+	// the smallest of the policies that count the request.
+	call     limiter.Call
+	places   []int
 	degraded bool
 	release  func() // nil when there is nothing to release
 }
 
+var meetings = sync.Pool{New: func() any { return new(meeting) }}
+
+func newMeeting() *meeting { return meetings.Get().(*meeting) }
+
+// end lets others use the meeting. It holds on to nothing of the request.
+func (m *meeting) end() {
+	clear(m.rules)
+	clear(m.call.Hits)
+	*m = meeting{
+		rules: m.rules[:0], places: m.places[:0],
+		call: limiter.Call{Hits: m.call.Hits[:0], Results: m.call.Results[:0]},
+	}
+	meetings.Put(m)
+}
+
 // meet asks every limit of every policy what it does with the request.
-func (l *Limiter) meet(s *snapshot, r *Request) *meeting {
-	m := &meeting{}
-	matchable := r.matchable(l.trustedHops)
+func (l *Limiter) meet(m *meeting, s *snapshot, r *Request) {
+	m.request = r.matchable(l.trustedHops)
 	for _, e := range s.policies {
 		for i := range e.rules {
 			rule := &e.rules[i]
-			o := rule.matcher.Evaluate(matchable)
+			o := rule.matcher.Evaluate(&m.request)
 			if o.Err != nil {
 				l.observer.ExpressionFailed(rule.template.Policy, rule.template.Limit)
 				l.logger.Debug("Took the safe side", "policy", rule.template.Policy, "error", o.Err)
@@ -102,7 +127,6 @@ func (l *Limiter) meet(s *snapshot, r *Request) *meeting {
 			}
 		}
 	}
-	return m
 }
 
 func (m *meeting) add(r *rule, o match.Outcome, hits int64, severalPolicies bool) {
@@ -119,16 +143,21 @@ func (m *meeting) add(r *rule, o match.Outcome, hits int64, severalPolicies bool
 		d.Allowed = true // unless the store, or the want of it, says otherwise
 		limit := r.of(o)
 		d.Requests, d.Capacity, d.Window = limit.Limit().Requests, limit.Capacity(), limit.Window(time.Now())
-		m.hits = append(m.hits, limiter.Hit{
+		m.call.Hits = append(m.call.Hits, limiter.Hit{
 			Rule: limit, Key: limiter.CounterKey(r.keyBase, o.Key), Cost: times(o.Cost, hits), Shadow: d.Shadow,
 		})
 		m.places = append(m.places, len(m.limits))
-		if m.timeout == 0 || r.policy.timeout < m.timeout {
-			m.timeout = r.policy.timeout
-		}
+		m.wait(r.policy.timeout)
 	}
 	m.rules = append(m.rules, r)
 	m.limits = append(m.limits, d)
+}
+
+// wait bounds the call by another timeout, if that is set.
+func (m *meeting) wait(timeout time.Duration) {
+	if m.call.Timeout == 0 || timeout != 0 && timeout < m.call.Timeout {
+		m.call.Timeout = timeout
+	}
 }
 
 // times is the cost of so many hits, and at most policy.MaxInteger, which is more
@@ -143,25 +172,30 @@ func times(cost, hits int64) int64 {
 	return cost * hits
 }
 
-// ask has the engine decide the hits, all in one call. A request that lacks a key,
-// or whose key is denied, is refused before the store is asked.
-func (l *Limiter) ask(ctx context.Context, m *meeting, call limiter.Call) {
-	if len(m.hits) == 0 || slices.ContainsFunc(m.limits, isDenied) {
+// ask puts a question about the hits to the engine, all in one call. A request that
+// lacks a key, or whose key is denied, is refused before the store is asked.
+func (l *Limiter) ask(ctx context.Context, m *meeting, q question) {
+	if len(m.call.Hits) == 0 || slices.ContainsFunc(m.limits, isDenied) {
 		return
 	}
-	call.Hits, call.Timeout = m.hits, m.timeout
-	if err := l.engine.Do(context.WithoutCancel(ctx), &call); err != nil {
+	if err := l.do(ctx, m, q); err != nil {
 		l.logger.Error("A request could not be decided, and is refused", "error", err)
 		m.refuse()
 		return
 	}
-	for i, result := range call.Results {
+	for i, result := range m.call.Results {
 		m.limits[m.places[i]].answer(result)
 		m.degraded = m.degraded || result.Degraded
 	}
-	if call.Op == limiter.Take && call.Token != "" && call.Granted > 0 {
-		m.release = func() { l.engine.Release(context.WithoutCancel(ctx), call.Token) }
+	if token := m.call.Token; q.op == limiter.Take && token != "" && m.call.Granted > 0 {
+		m.release = func() { l.engine.Release(context.WithoutCancel(ctx), token) }
 	}
+}
+
+// do puts a question to the engine. The end of ctx does not cut it short.
+func (l *Limiter) do(ctx context.Context, m *meeting, q question) error {
+	m.call.Op, m.call.Token, m.call.TokenTTL = q.op, q.token, q.tokenTTL
+	return l.engine.Do(context.WithoutCancel(ctx), &m.call)
 }
 
 // refuse is for what cannot happen: hits that no engine takes.

@@ -20,19 +20,19 @@ import (
 // All requests together may meet 255 counters; where they meet more, they are
 // refused. Otherwise AdmitAll is as Admit.
 func (l *Limiter) AdmitAll(ctx context.Context, rs []Request) (all Decision, each []Decision) {
-	all, each = l.decideAll(ctx, rs, limiter.Call{Op: limiter.Take})
+	all, each = l.decideAll(ctx, rs, question{op: limiter.Take})
 	l.observe(ctx, all)
 	return all, each
 }
 
 // PeekAll answers as AdmitAll would, and charges nothing.
 func (l *Limiter) PeekAll(ctx context.Context, rs []Request) (all Decision, each []Decision) {
-	return l.decideAll(ctx, rs, limiter.Call{Op: limiter.Peek})
+	return l.decideAll(ctx, rs, question{op: limiter.Peek})
 }
 
-func (l *Limiter) decideAll(ctx context.Context, rs []Request, call limiter.Call) (Decision, []Decision) {
+func (l *Limiter) decideAll(ctx context.Context, rs []Request, q question) (Decision, []Decision) {
 	if len(rs) == 1 {
-		d := l.decide(ctx, rs[0], call)
+		d := l.decide(ctx, rs[0], q)
 		return d, []Decision{d}
 	}
 	each := make([]Decision, len(rs))
@@ -43,22 +43,24 @@ func (l *Limiter) decideAll(ctx context.Context, rs []Request, call limiter.Call
 		}
 		return l.unlimited(), each
 	}
-	joint := &meeting{}
+	joint := newMeeting()
+	defer joint.end()
 	parts, places := make([]*meeting, len(rs)), make([][]int, len(rs))
 	for i := range rs {
-		parts[i] = &meeting{}
+		parts[i] = newMeeting()
 		if !l.isExempt(&rs[i]) {
-			parts[i] = l.meet(s, &rs[i])
+			l.meet(parts[i], s, &rs[i])
 		}
 		places[i] = joint.join(parts[i])
 	}
-	l.ask(ctx, joint, call)
+	l.ask(ctx, joint, q)
 	for i, part := range parts {
 		for j, place := range places[i] {
 			part.limits[j] = joint.limits[place]
 		}
-		part.degraded = joint.degraded && len(part.hits) > 0
+		part.degraded = joint.degraded && len(part.call.Hits) > 0
 		each[i] = part.conclude(l.random)
+		part.end()
 	}
 	return joint.conclude(l.random), each
 }
@@ -69,25 +71,23 @@ func (m *meeting) join(part *meeting) (places []int) {
 	for i := range part.limits {
 		hit := slices.Index(part.places, i)
 		if hit >= 0 {
-			if same := m.find(part.hits[hit].Key); same >= 0 {
-				m.hits[same].Cost = min(m.hits[same].Cost+part.hits[hit].Cost, policy.MaxInteger)
+			if same := m.find(part.call.Hits[hit].Key); same >= 0 {
+				m.call.Hits[same].Cost = min(m.call.Hits[same].Cost+part.call.Hits[hit].Cost, policy.MaxInteger)
 				places = append(places, m.places[same])
 				continue
 			}
-			m.hits = append(m.hits, part.hits[hit])
+			m.call.Hits = append(m.call.Hits, part.call.Hits[hit])
 			m.places = append(m.places, len(m.limits))
 		}
 		places = append(places, len(m.limits))
 		m.rules = append(m.rules, part.rules[i])
 		m.limits = append(m.limits, part.limits[i])
 	}
-	if m.timeout == 0 || part.timeout != 0 && part.timeout < m.timeout {
-		m.timeout = part.timeout
-	}
+	m.wait(part.call.Timeout)
 	return places
 }
 
-// find is the place in m.hits of the hit of a counter, or -1.
+// find is the place in m.call.Hits of the hit of a counter, or -1.
 func (m *meeting) find(key string) int {
-	return slices.IndexFunc(m.hits, func(h limiter.Hit) bool { return h.Key == key })
+	return slices.IndexFunc(m.call.Hits, func(h limiter.Hit) bool { return h.Key == key })
 }

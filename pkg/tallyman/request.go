@@ -46,12 +46,12 @@ func ClientIP(remoteAddr string, forwardedFor []string, trustedHops int) netip.A
 func SplitTarget(target string) (path, rawQuery string) { return match.SplitTarget(target) }
 
 // matchable is the request as the matchers take it.
-func (r *Request) matchable(trustedHops int) *match.Request {
+func (r *Request) matchable(trustedHops int) match.Request {
 	ip := r.ClientIP
 	if !ip.IsValid() {
 		ip = ClientIP(r.RemoteAddr, r.Header["X-Forwarded-For"], trustedHops)
 	}
-	return &match.Request{
+	return match.Request{
 		Method: r.Method, Host: r.Host, Path: r.Path, RawQuery: r.RawQuery,
 		Header: r.Header, ClientIP: ip,
 	}

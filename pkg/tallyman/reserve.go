@@ -19,7 +19,7 @@ import (
 // that of a Split is this process's own, and has to be settled by it. One that the
 // store did not answer, so that the decision is degraded, cannot be settled.
 func (l *Limiter) Reserve(ctx context.Context, r Request, token string, ttl time.Duration) Decision {
-	d := l.decide(ctx, r, limiter.Call{Op: limiter.Reserve, Token: token, TokenTTL: ttl})
+	d := l.decide(ctx, r, question{op: limiter.Reserve, token: token, tokenTTL: ttl})
 	l.observe(ctx, d)
 	return d
 }
@@ -34,17 +34,17 @@ var ErrNotReserved = errors.New("there is no such reservation")
 // the estimate stands.
 func (l *Limiter) Settle(ctx context.Context, r Request, token string, cost int64) error {
 	m := l.meetCounted(&r)
-	if len(m.hits) == 0 {
+	defer m.end()
+	if len(m.call.Hits) == 0 {
 		return nil
 	}
-	for i := range m.hits {
-		m.hits[i].Cost = cost
+	for i := range m.call.Hits {
+		m.call.Hits[i].Cost = cost
 	}
-	call := limiter.Call{Op: limiter.Settle, Token: token, Hits: m.hits, Timeout: m.timeout}
-	if err := l.engine.Do(context.WithoutCancel(ctx), &call); err != nil {
+	if err := l.do(ctx, m, question{op: limiter.Settle, token: token}); err != nil {
 		return fmt.Errorf("settle a reservation: %w", err)
 	}
-	if call.Granted == 0 {
+	if m.call.Granted == 0 {
 		return ErrNotReserved
 	}
 	return nil
@@ -56,11 +56,11 @@ func (l *Limiter) Settle(ctx context.Context, r Request, token string, cost int6
 // called.
 func (l *Limiter) Refund(ctx context.Context, r Request, token string) error {
 	m := l.meetCounted(&r)
-	if len(m.hits) == 0 {
+	defer m.end()
+	if len(m.call.Hits) == 0 {
 		return nil
 	}
-	call := limiter.Call{Op: limiter.Refund, Token: token, Hits: m.hits, Timeout: m.timeout}
-	if err := l.engine.Do(context.WithoutCancel(ctx), &call); err != nil {
+	if err := l.do(ctx, m, question{op: limiter.Refund, token: token}); err != nil {
 		return fmt.Errorf("refund a request: %w", err)
 	}
 	return nil
@@ -69,8 +69,9 @@ func (l *Limiter) Refund(ctx context.Context, r Request, token string) error {
 // meetCounted meets what Admit counts the request by, which is nothing for one that
 // is exempt.
 func (l *Limiter) meetCounted(r *Request) *meeting {
-	if l.isExempt(r) {
-		return &meeting{}
+	m := newMeeting()
+	if !l.isExempt(r) {
+		l.meet(m, l.current.Load(), r)
 	}
-	return l.meet(l.current.Load(), r)
+	return m
 }

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -134,6 +136,39 @@ func TestCheckFailsWhenOneTargetDoes(t *testing.T) {
 
 // A case or a contestant that was renamed would make its targets be skipped.
 func TestTargetsSpeakOfCasesThatTheDefaultsRun(t *testing.T) {
+	t.Setenv("BENCH_RLS_PEER", "127.0.0.1:8081")
+	p := defaultPlan(t)
+	for _, target := range targets {
+		for _, in := range []reference{{target.caseName, target.contestant}, target.divisor()} {
+			if in != none && !p.includes(in.caseName, in.contestant) {
+				t.Errorf("%s: no %s in case %q", target.name, in.contestant, in.caseName)
+			}
+		}
+	}
+}
+
+func TestThePeerIsMeasuredWhereThereIsOne(t *testing.T) {
+	t.Setenv("BENCH_RLS_PEER", "")
+	if p := defaultPlan(t); p.includes(rls64, rlsPeer) || !p.includes(rls64, rlsEmpty) {
+		t.Errorf("planned %v", p.contestantsOf(rls64))
+	}
+}
+
+func TestProcessesOfThePeer(t *testing.T) {
+	t.Setenv("BENCH_RLS_PEER_PIDS", fmt.Sprint(os.Getpid()))
+	if pids, err := rlsPeerProcesses(); err != nil || !slices.Equal(pids, []int{os.Getpid()}) {
+		t.Errorf("got %v, %v", pids, err)
+	}
+	for _, text := range []string{"redis", "1,", "-1", "999999999"} {
+		t.Setenv("BENCH_RLS_PEER_PIDS", text)
+		if _, err := rlsPeerProcesses(); err == nil || !strings.Contains(err.Error(), "BENCH_RLS_PEER_PIDS") {
+			t.Errorf("%s: got %v", text, err)
+		}
+	}
+}
+
+func defaultPlan(t *testing.T) plan {
+	t.Helper()
 	o, err := parse(nil, io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -142,20 +177,7 @@ func TestTargetsSpeakOfCasesThatTheDefaultsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	taking := map[string][]string{bytesCase: storing}
-	for _, c := range p.loads {
-		taking[c.name] = c.contestants
-	}
-	for _, c := range p.shared {
-		taking[c.name] = c.contestants
-	}
-	for _, target := range targets {
-		for _, in := range []reference{{target.caseName, target.contestant}, target.divisor()} {
-			if in != none && (!p.includes(in.caseName, in.contestant) || !slices.Contains(taking[in.caseName], in.contestant)) {
-				t.Errorf("%s: no %s in case %q", target.name, in.contestant, in.caseName)
-			}
-		}
-	}
+	return p
 }
 
 func TestFlags(t *testing.T) {

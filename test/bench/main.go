@@ -134,10 +134,26 @@ func (o *options) plan() (plan, error) {
 
 // includes tells whether the plan is to measure a contestant in a case.
 func (p *plan) includes(caseName, contestant string) bool {
-	return (slices.ContainsFunc(p.loads, func(c loadCase) bool { return c.name == caseName }) ||
-		slices.ContainsFunc(p.shared, func(c sharedCase) bool { return c.name == caseName }) ||
-		p.bytes && caseName == bytesCase) &&
-		(len(p.contestants) == 0 || slices.Contains(p.contestants, contestant))
+	return (len(p.contestants) == 0 || slices.Contains(p.contestants, contestant)) &&
+		slices.Contains(p.contestantsOf(caseName), contestant)
+}
+
+// contestantsOf are those of a case, or none if it is not planned.
+func (p *plan) contestantsOf(caseName string) []string {
+	for _, c := range p.loads {
+		if c.name == caseName {
+			return c.contestants
+		}
+	}
+	for _, c := range p.shared {
+		if c.name == caseName {
+			return c.contestants
+		}
+	}
+	if p.bytes && caseName == bytesCase {
+		return storing
+	}
+	return nil
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -154,6 +170,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer s.stop()
+	if s.peers, err = rlsPeerProcesses(); err != nil {
+		return err
+	}
 	b := &bench{options: o, server: s, progress: stderr, results: results{}, histograms: make(histograms, 64)}
 	if err := b.measure(ctx, p); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 // reading is what had been used up at a moment.
 type reading struct {
 	at          time.Time
-	client      time.Duration // CPU of this process
+	client      time.Duration // CPU of this process and of peers
 	redis       time.Duration // CPU of redis-server
 	machine     time.Duration // CPU of all, ours too
 	allocations uint64
@@ -39,6 +39,13 @@ func (s *server) read(ctx context.Context, commands []string) (r reading, err er
 		return r, err
 	}
 	r.client = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	for _, pid := range s.peers {
+		peer, err := cpuOf(pid)
+		if err != nil {
+			return r, err
+		}
+		r.client += peer
+	}
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	r.allocations = memory.Mallocs

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync/atomic"
 
 	ratelimitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -127,6 +128,23 @@ func openRLSPeer(t task) (*instance, error) {
 		return nil, errors.New("BENCH_RLS_PEER is not set: give the address of a rate limit service")
 	}
 	return askRLS(t, addr, func() {})
+}
+
+// rlsPeerProcesses are those whose CPU is the peer's: the service, and the Redis that
+// it counts in. The environment variable BENCH_RLS_PEER_PIDS has them, with commas
+// between.
+func rlsPeerProcesses() (pids []int, err error) {
+	for _, text := range list(os.Getenv("BENCH_RLS_PEER_PIDS")) {
+		pid, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, fmt.Errorf("BENCH_RLS_PEER_PIDS: %q is not the number of a process", text)
+		}
+		if cpu, err := cpuOf(pid); err != nil || cpu == 0 {
+			return nil, fmt.Errorf("BENCH_RLS_PEER_PIDS: there is no process %d", pid)
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
 }
 
 // askRLS asks as an Envoy does, over a connection for each of its threads, of which

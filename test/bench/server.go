@@ -23,6 +23,8 @@ type server struct {
 	pid    int
 	client *redis.Client
 	stop   func()
+	// peers are the processes of a contestant that this one does not run.
+	peers []int
 }
 
 // startServer runs the redis-server in PATH, or the one that the environment

@@ -96,6 +96,7 @@ var targets = []target{
 
 	{"rate limit service: throughput", rls64, rlsTallyman, throughput, peer(rlsEmpty), atLeast, 0.7},
 	{"rate limit service, leased: throughput", rls64, rlsTallymanLeased, throughput, peer(rlsEmpty), atLeast, 0.95},
+	{"rate limit service against a peer: throughput", rls64, rlsTallyman, throughput, peer(rlsPeer), atLeast, 1.8},
 
 	{"four processes, TokenBucket: over", accuracyCase, tallyman, over, none, atMost, 0},
 	{"four processes, TokenBucket: share", accuracyCase, tallyman, fulfilled, none, atLeast, 0.995},

@@ -5,6 +5,7 @@
 //	cases_test.go        the table
 //	ways_test.go         the ways in
 //	envoy_test.go        those of Envoy
+//	grpc_test.go         that of gRPC calls
 //	conformance_test.go  every case by every way
 //
 // Slots of Concurrency are no part of it: not every way sees the end of a request.

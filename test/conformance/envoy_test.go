@@ -10,19 +10,7 @@ import (
 	authpb "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 )
-
-// dial connects to a sidecar's gRPC listener until the test ends.
-func dial(t *testing.T, address string) *grpc.ClientConn {
-	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
 
 // externalAuthorization asks as Envoy's ext_authz filter does, with
 // encode_raw_headers.

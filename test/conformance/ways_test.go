@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -21,14 +22,19 @@ import (
 // that its client gets.
 type way func(t *testing.T, r *http.Request) (status int, header http.Header)
 
-// rateLimit is the one way that has no statuses: a refusal is Envoy's 429, whatever
-// the policy says.
-const rateLimit = "Envoy's rate limit service"
+// The ways that have no statuses of HTTP: a refusal stands for 429, whatever the policy
+// says.
+const (
+	rateLimit = "Envoy's rate limit service"
+	calls     = "gRPC interceptors"
+)
 
 // ways open the ways in to a limiter with these options.
 var ways = map[string]func(*testing.T, tallyman.Options) way{
 	"reverse proxy": func(t *testing.T, o tallyman.Options) way { return direct(serve(t, o).proxy) },
 	"middleware":    func(t *testing.T, o tallyman.Options) way { return direct(middleware(t, o)) },
+	"transport":     func(t *testing.T, o tallyman.Options) way { return transport(limiter(t, o), app(t)) },
+	calls:           func(t *testing.T, o tallyman.Options) way { return call(dial(t, interceptors(t, limiter(t, o)))) },
 	"check API":     func(t *testing.T, o tallyman.Options) way { return check(serve(t, o).api) },
 	"forward-auth":  func(t *testing.T, o tallyman.Options) way { return forwardAuth(serve(t, o).api + "/v1/auth") },
 	"forward-auth for nginx": func(t *testing.T, o tallyman.Options) way {
@@ -44,9 +50,7 @@ type services struct{ proxy, api, grpc string }
 // serve runs a sidecar in front of an app until the test ends.
 func serve(t *testing.T, o tallyman.Options) services {
 	t.Helper()
-	app := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	t.Cleanup(app.Close)
-	upstream, err := url.Parse(app.URL)
+	upstream, err := url.Parse(app(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,18 +96,70 @@ func (c announcements) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// middleware serves an app with the library in front, and returns its URL.
-func middleware(t *testing.T, o tallyman.Options) string {
+// app serves until the test ends, and returns its URL.
+func app(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+var handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+// limiter is the library's.
+func limiter(t *testing.T, o tallyman.Options) *tallyman.Limiter {
 	t.Helper()
 	l, err := tallyman.New(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
-	app := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
-	server := httptest.NewServer(httplimit.Middleware(l)(app))
+	return l
+}
+
+// middleware serves an app with the library in front, and returns its URL.
+func middleware(t *testing.T, o tallyman.Options) string {
+	t.Helper()
+	server := httptest.NewServer(httplimit.Middleware(limiter(t, o))(handler))
 	t.Cleanup(server.Close)
 	return server.URL
+}
+
+// transport sends requests by a client that asks before it does. Nobody is told of
+// limits that admit: what the client has learned of them is the decision.
+func transport(l *tallyman.Limiter, base string) way {
+	return func(t *testing.T, r *http.Request) (int, http.Header) {
+		asked := &listener{Limiter: l}
+		out, err := http.NewRequestWithContext(t.Context(), r.Method, base+r.RequestURI, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.Header, out.Host = r.Header, r.Host
+		resp, err := (&http.Client{Transport: &httplimit.Transport{Admitter: asked}}).Do(out)
+		status := asked.heard.Response.StatusCode
+		switch _, refused := errors.AsType[*httplimit.RefusedError](err); {
+		case err == nil:
+			status = resp.StatusCode
+			_ = resp.Body.Close()
+		case !refused:
+			t.Fatal(err)
+		}
+		header := http.Header{}
+		httplimit.SetHeaders(header, asked.heard)
+		return status, header
+	}
+}
+
+// listener hears what a limiter decides.
+type listener struct {
+	*tallyman.Limiter
+	heard tallyman.Decision
+}
+
+// Admit implements httplimit.Admitter.
+func (l *listener) Admit(ctx context.Context, r tallyman.Request) tallyman.Decision {
+	l.heard = l.Limiter.Admit(ctx, r)
+	return l.heard
 }
 
 // direct sends requests as they are.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"net/netip"
 
 	ratelimitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -41,11 +40,12 @@ func validate(in *rlspb.RateLimitRequest) error {
 	return nil
 }
 
-// newRequest is the request that a descriptor describes. Entries with well-known
-// keys are its parts, as docs/envoy.md has them; all others are headers by the
-// names of their keys. The first of several entries for one part counts.
-func newRequest(domain string, d *ratelimitpb.RateLimitDescriptor, hits int64) tallyman.Request {
-	r := tallyman.Request{Header: make(http.Header, len(d.GetEntries())+1), Hits: hits}
+// describe makes of an empty request the one that a descriptor describes. Entries
+// with well-known keys are its parts, as docs/envoy.md has them; all others are
+// headers by the names of their keys. The first of several entries for one part
+// counts.
+func describe(r *tallyman.Request, domain string, d *ratelimitpb.RateLimitDescriptor, hits int64) {
+	r.Hits = hits
 	for _, e := range d.GetEntries() {
 		switch value := e.GetValue(); e.GetKey() {
 		case "method", ":method":
@@ -65,7 +65,6 @@ func newRequest(domain string, d *ratelimitpb.RateLimitDescriptor, hits int64) t
 		}
 	}
 	r.Header[domainHeader] = []string{domain}
-	return r
 }
 
 func setFirst(part *string, value string) {

@@ -51,7 +51,8 @@ func FuzzRateLimitRequest(f *testing.F) {
 			t.Fatalf("%d descriptors got %d statuses", len(in.GetDescriptors()), len(out.GetStatuses()))
 		}
 		for _, d := range in.GetDescriptors() {
-			r := newRequest(in.GetDomain(), d, hitsOf(in, d))
+			r := tallyman.Request{Header: http.Header{}}
+			describe(&r, in.GetDomain(), d, hitsOf(in, d))
 			if size := len(r.Method) + len(r.Host) + len(r.Path) + len(r.RawQuery) + sizeOf(r.Header); size > len(domainHeader)+len(data) || r.Hits < 0 {
 				t.Fatalf("%d bytes became a request of %d: %+v", len(data), size, r)
 			}

@@ -1,7 +1,6 @@
 package envoy
 
 import (
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,10 +10,14 @@ import (
 
 // headerValues are headers as Envoy takes them: names in lower case, and in order.
 func headerValues(h http.Header) []*corepb.HeaderValue {
+	if len(h) == 0 {
+		return nil
+	}
 	values := make([]*corepb.HeaderValue, 0, len(h))
-	for _, name := range slices.Sorted(maps.Keys(h)) {
+	for name := range h {
 		values = append(values, &corepb.HeaderValue{Key: strings.ToLower(name), Value: h.Get(name)})
 	}
+	slices.SortFunc(values, func(a, b *corepb.HeaderValue) int { return strings.Compare(a.GetKey(), b.GetKey()) })
 	return values
 }
 

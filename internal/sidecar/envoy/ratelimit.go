@@ -3,6 +3,8 @@ package envoy
 import (
 	"context"
 	"net/http"
+	"slices"
+	"sync"
 
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -27,22 +29,17 @@ func (s *rateLimitService) ShouldRateLimit(ctx context.Context, in *rlspb.RateLi
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	c := newCall(in)
+	defer c.end()
 	all := c.decide(ctx, s.limiter)
 	all.Release() // nobody tells when the request has ended
 	if all.Allowed && !c.giveBack(ctx, s.limiter) {
 		return nil, status.Error(codes.Unavailable, "the store did not take back the hits")
 	}
 
-	out := &rlspb.RateLimitResponse{
-		OverallCode: codeOf(all), Statuses: make([]*rlspb.RateLimitResponse_DescriptorStatus, len(c.each)),
-	}
-	for i := range c.each {
-		out.Statuses[i] = statusOf(c.each[i])
-	}
+	out := &rlspb.RateLimitResponse{OverallCode: codeOf(all), Statuses: statusesOf(c.each)}
 	if all.Allowed {
-		headers := http.Header{}
-		httplimit.SetHeaders(headers, all)
-		out.ResponseHeadersToAdd = headerValues(headers)
+		httplimit.SetHeaders(c.headers, all)
+		out.ResponseHeadersToAdd = headerValues(c.headers)
 		return out, nil
 	}
 	// Envoy sends the status that it is configured to send, and makes of an answer
@@ -53,12 +50,13 @@ func (s *rateLimitService) ShouldRateLimit(ctx context.Context, in *rlspb.RateLi
 	return out, nil
 }
 
-// call is what a call asks about its descriptors.
+// call is what a call asks about its descriptors. It is used again.
 type call struct {
 	// taken are those that add hits, peeked those that add none and want to know
 	// whether there is room, and returned those with negative hits.
 	taken, peeked, returned descriptors
 	each                    []tallyman.Decision // of all, in their order
+	headers                 http.Header         // of the answer
 }
 
 // descriptors are some of a call's.
@@ -67,8 +65,10 @@ type descriptors struct {
 	places   []int // in the call
 }
 
+var calls = sync.Pool{New: func() any { return &call{headers: http.Header{}} }}
+
 func newCall(in *rlspb.RateLimitRequest) *call {
-	c := &call{each: make([]tallyman.Decision, len(in.GetDescriptors()))}
+	c := calls.Get().(*call)
 	for i, d := range in.GetDescriptors() {
 		hits, some := hitsOf(in, d), &c.taken
 		switch {
@@ -77,11 +77,43 @@ func newCall(in *rlspb.RateLimitRequest) *call {
 		case d.GetIsNegativeHits():
 			some = &c.returned
 		}
-		some.requests = append(some.requests, newRequest(in.GetDomain(), d, hits))
-		some.places = append(some.places, i)
-		c.each[i].Allowed = true
+		describe(some.add(i), in.GetDomain(), d, hits)
+		c.each = append(c.each, tallyman.Decision{Allowed: true})
 	}
 	return c
+}
+
+// end lets others use the call. It holds on to nothing of what was asked.
+func (c *call) end() {
+	for _, some := range []*descriptors{&c.taken, &c.peeked, &c.returned} {
+		some.reset()
+	}
+	clear(c.each)
+	clear(c.headers)
+	c.each = c.each[:0]
+	calls.Put(c)
+}
+
+// add returns an empty request, the next one, for the descriptor at a place.
+func (d *descriptors) add(place int) *tallyman.Request {
+	d.places = append(d.places, place)
+	n := len(d.requests)
+	d.requests = slices.Grow(d.requests, 1)[:n+1]
+	r := &d.requests[n]
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	return r
+}
+
+// reset empties the requests, and keeps their headers to be filled again.
+func (d *descriptors) reset() {
+	for i := range d.requests {
+		header := d.requests[i].Header
+		clear(header)
+		d.requests[i] = tallyman.Request{Header: header}
+	}
+	d.requests, d.places = d.requests[:0], d.places[:0]
 }
 
 // decide peeks before it takes: what is refused there takes nothing here.

@@ -3,6 +3,7 @@ package envoy
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -228,6 +229,30 @@ func TestWithoutTheStoreTheFailurePolicyDecides(t *testing.T) {
 	})
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("hits that cannot be given back got %v", err)
+	}
+}
+
+// What is used for a call is used again.
+func TestACallKnowsNothingOfTheOneBefore(t *testing.T) {
+	s := &rateLimitService{limiter: limiterOn(t, tallyman.Options{},
+		`response: {headers: Both}, limits: [{name: x, requests: 100, window: 1h, algorithm: SlidingLog, key: [{queryParameter: {name: page}}],
+		match: [{methods: [POST], path: {value: /v1}, headers: [{name: plan, value: free}], expression: "request.host == 'a' && request.clientIP != ''"}]}]`)}
+	full := []string{"method", "POST", "host", "a", "path", "/v1?page=1", "remote_address", "192.0.2.1", "plan", "free"}
+	for i := range 3 {
+		for without := -2; without < len(full); without += 2 {
+			d := descriptor(full...)
+			if without >= 0 {
+				d = descriptor(slices.Concat(full[:without], full[without+2:], []string{"other", "x"})...)
+			}
+			out, err := s.ShouldRateLimit(t.Context(), &rlspb.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimitpb.RateLimitDescriptor{d}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			met := out.GetStatuses()[0].GetCurrentLimit() != nil
+			if told := len(out.GetResponseHeadersToAdd()) > 0; met != (without < 0) || told != met {
+				t.Errorf("round %d: met %v and told %v of a limit without %v", i, met, told, full[max(0, without)])
+			}
+		}
 	}
 }
 

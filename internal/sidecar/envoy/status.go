@@ -11,20 +11,36 @@ import (
 	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
 )
 
-// statusOf is a descriptor's status. Of several limits it tells of the one that
-// matters most. A descriptor that meets none is OK and has no limit, and neither
-// has one of whose limits nothing is known, since another's refusal was enough.
-func statusOf(d tallyman.Decision) *rlspb.RateLimitResponse_DescriptorStatus {
-	s := &rlspb.RateLimitResponse_DescriptorStatus{Code: codeOf(d)}
-	if l := httplimit.Nearest(d); l != nil {
-		s.CurrentLimit = &rlspb.RateLimitResponse_RateLimit{
-			Name: l.Title, RequestsPerUnit: clamp(l.Requests), Unit: units[l.Window],
-		}
-		s.LimitRemaining = clamp(l.Remaining)
-		// Envoy tells clients whole seconds, and cuts off the rest.
-		s.DurationUntilReset = durationpb.New((l.ResetAfter + time.Second - 1).Truncate(time.Second))
+// standing is a descriptor's status, with room for what it may refer to.
+type standing struct {
+	status rlspb.RateLimitResponse_DescriptorStatus
+	limit  rlspb.RateLimitResponse_RateLimit
+	reset  durationpb.Duration
+}
+
+// statusesOf are the statuses of descriptors, in their order.
+func statusesOf(each []tallyman.Decision) []*rlspb.RateLimitResponse_DescriptorStatus {
+	standings, statuses := make([]standing, len(each)), make([]*rlspb.RateLimitResponse_DescriptorStatus, len(each))
+	for i := range each {
+		standings[i].tell(each[i])
+		statuses[i] = &standings[i].status
 	}
-	return s
+	return statuses
+}
+
+// tell tells, of several limits, of the one that matters most. A descriptor that
+// meets none is OK and has no limit, and neither has one of whose limits nothing is
+// known, since another's refusal was enough.
+func (s *standing) tell(d tallyman.Decision) {
+	s.status.Code = codeOf(d)
+	l := httplimit.Nearest(d)
+	if l == nil {
+		return
+	}
+	s.limit.Name, s.limit.RequestsPerUnit, s.limit.Unit = l.Title, clamp(l.Requests), units[l.Window]
+	// Envoy tells clients whole seconds, and cuts off the rest.
+	s.reset.Seconds = int64((l.ResetAfter + time.Second - 1) / time.Second)
+	s.status.CurrentLimit, s.status.LimitRemaining, s.status.DurationUntilReset = &s.limit, clamp(l.Remaining), &s.reset
 }
 
 func codeOf(d tallyman.Decision) rlspb.RateLimitResponse_Code {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
@@ -46,18 +45,26 @@ func SetHeaders(h http.Header, d tallyman.Decision) {
 }
 
 func setIETF(h http.Header, limits []*tallyman.LimitDecision) {
-	var policies, states strings.Builder
+	var policyBuffer, stateBuffer [256]byte
+	policies, states := policyBuffer[:0], stateBuffer[:0]
 	for i, l := range limits {
 		if i > 0 {
-			policies.WriteString(", ")
-			states.WriteString(", ")
+			policies, states = append(policies, ", "...), append(states, ", "...)
 		}
-		// Titles are names of Kubernetes objects and need no escapes.
-		policies.WriteString(`"` + l.Title + `";q=` + number(l.Requests) + ";w=" + seconds(l.Window))
-		states.WriteString(`"` + l.Title + `";r=` + number(l.Remaining) + ";t=" + seconds(l.ResetAfter))
+		policies = appendItem(policies, l.Title, ";q=", l.Requests, ";w=", wholeSeconds(l.Window))
+		states = appendItem(states, l.Title, ";r=", l.Remaining, ";t=", wholeSeconds(l.ResetAfter))
 	}
-	h.Set("RateLimit-Policy", policies.String())
-	h.Set("RateLimit", states.String())
+	// As net/http spells RateLimit-Policy and RateLimit, so that it need not.
+	h["Ratelimit-Policy"] = []string{string(policies)}
+	h["Ratelimit"] = []string{string(states)}
+}
+
+// appendItem adds an item of a structured field with two parameters. Titles are names
+// of Kubernetes objects and need no escapes.
+func appendItem(list []byte, title, first string, a int64, second string, b int64) []byte {
+	list = append(append(append(list, '"'), title...), '"')
+	list = appendNumber(append(list, first...), a)
+	return appendNumber(append(list, second...), b)
 }
 
 // told are the limits to be told of in a style, the nearest to its end first.
@@ -103,10 +110,14 @@ func share(l *tallyman.LimitDecision) float64 {
 	return float64(l.Remaining) / float64(max(1, l.Capacity))
 }
 
-// number is an integer of a structured field, which has at most 15 digits
+// appendNumber adds an integer of a structured field, which has at most 15 digits
 // (RFC 9651 section 3.3.1).
-func number(n int64) string { return strconv.FormatInt(min(n, 999_999_999_999_999), 10) }
-
-func seconds(d time.Duration) string {
-	return number(int64((d + time.Second - 1) / time.Second))
+func appendNumber(text []byte, n int64) []byte {
+	return strconv.AppendInt(text, min(n, 999_999_999_999_999), 10)
 }
+
+func number(n int64) string { return string(appendNumber(nil, n)) }
+
+func seconds(d time.Duration) string { return number(wholeSeconds(d)) }
+
+func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
