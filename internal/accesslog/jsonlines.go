@@ -35,7 +35,7 @@ func (f *jsonLines) parse(line string, e *Entry) error {
 	var target, query, client string
 	for i, m := range f.mapping {
 		value := f.found[i]
-		text := first(value).String()
+		text := textOf(first(value))
 		var err error
 		switch m.attribute {
 		case attrTime:
@@ -122,13 +122,21 @@ func first(value gjson.Result) gjson.Result {
 	return value
 }
 
+// textOf is a text as it is, and a number as it is written.
+func textOf(value gjson.Result) string {
+	if value.Type == gjson.Number {
+		return value.Raw
+	}
+	return value.String()
+}
+
 func addAll(e *Entry, header string, value gjson.Result) {
 	if !value.IsArray() {
-		e.addHeader(header, value.String())
+		e.addHeader(header, textOf(value))
 		return
 	}
 	value.ForEach(func(_, v gjson.Result) bool {
-		e.addHeader(header, v.String())
+		e.addHeader(header, textOf(v))
 		return true
 	})
 }

@@ -46,6 +46,8 @@ type LimitDecision struct {
 	// Index of the limit in Engine.Limits.
 	Index   int
 	Allowed bool
+	// Key is match.Outcome.Key: empty where the request was refused for want of one.
+	Key string
 }
 
 // Observer is told of every decision, in order.

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/tallyman-dev/tallyman/internal/accesslog"
+	"github.com/tallyman-dev/tallyman/internal/policy"
+	"github.com/tallyman-dev/tallyman/internal/policyfile"
+	"github.com/tallyman-dev/tallyman/internal/replay"
+	"github.com/tallyman-dev/tallyman/internal/simulate"
+)
+
+// logOptions are the flags of simulate about an access log.
+type logOptions struct {
+	path, format, mapping string
+	trustedHops           int
+	versus                string
+	output                outputFormat
+}
+
+func (o *logOptions) addTo(flags *pflag.FlagSet) {
+	flags.StringVar(&o.path, "log", "", "`file` with an access log, as it is or in gzip; - is standard input")
+	flags.StringVar(&o.format, "format", "", "`format` of the log: combined, common, envoy or json (default: told from the first lines)")
+	flags.StringVar(&o.mapping, "map", "", "`fields` of a log of JSON, such as time=ts,method=request.method,path=uri,clientIP=remote_addr,header.X-Api-Key=api_key; "+
+		"also query and host (default: those that are usual)")
+	flags.IntVar(&o.trustedHops, "trusted-hops", 0, "`number` of proxies in front that append to X-Forwarded-For, as for the sidecar, where the log has that header")
+	flags.StringVar(&o.versus, "versus", "", "`file` with other policies, to tell what they would change")
+	o.output.addTo(flags)
+}
+
+// reading are the options of the log's reader.
+func (o *logOptions) reading() (accesslog.Options, error) {
+	options := accesslog.Options{Format: accesslog.Format(o.format), TrustedHops: o.trustedHops}
+	if o.trustedHops < 0 {
+		return options, errors.New("--trusted-hops must be 0 or more")
+	}
+	if o.mapping != "" {
+		mapping, err := accesslog.ParseMapping(o.mapping)
+		if err != nil {
+			return options, fmt.Errorf("--map: %w", err)
+		}
+		options.Mapping = mapping
+	}
+	return options, nil
+}
+
+// runLog decides an access log. It checks all that it is given before it decides
+// the first request. What was found is reported also when the log cannot be read
+// to its end.
+func (o *simulateOptions) runLog(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) (err error) {
+	reading, err := o.log.reading()
+	if err != nil {
+		return err
+	}
+	sets, err := o.readPolicies()
+	if err != nil {
+		return err
+	}
+	in, closeLog, err := openInput(ctx, o.log.path, stdin)
+	if err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	defer closeLog()
+	name, counted := inputName(o.log.path), &countingReader{in: in}
+	log, err := accesslog.NewReader(counted, reading)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return runError(err)
+	case err != nil:
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	clock := simulate.NewClock(time.Unix(0, 0))
+	store, err := openStore(ctx, o.store, clock)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.close(ctx)) }()
+
+	r := replay.New(sidesOf(sets, clock, store)...)
+	failed := runError(decideLog(ctx, log, r, newLogProgress(stderr, in, counted)))
+	if log.Stats().Requests == 0 {
+		return errors.Join(failed, noRequests(name, log))
+	}
+	report := r.Report(name, log, warningsOf(sets, log.Fields()))
+	err = o.log.output.write(stdout, report, func(w io.Writer) error { return report.WriteText(w, columns(stdout)) })
+	if err != nil {
+		err = failure{fmt.Errorf("write the report: %w", err)}
+	}
+	return errors.Join(failed, err)
+}
+
+// policySet is what a policy file holds.
+type policySet struct {
+	file        string
+	definitions []policy.Definition
+	policies    simulate.Policies
+}
+
+// readPolicies reads one file, or two to compare.
+func (o *simulateOptions) readPolicies() (sets []*policySet, err error) {
+	files := []string{o.policies}
+	if o.log.versus != "" {
+		files = append(files, o.log.versus)
+	}
+	for _, file := range files {
+		s := &policySet{file: file}
+		err := policyfile.Read(file, "default", func(d policy.Definition) error {
+			s.definitions = append(s.definitions, d)
+			return s.policies.Add(d)
+		})
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, s)
+	}
+	return sets, nil
+}
+
+// sidesOf has each set count for itself in the store.
+func sidesOf(sets []*policySet, clock *simulate.Clock, store *simulated) (sides []replay.Side) {
+	for i, s := range sets {
+		prefix := fmt.Sprintf("%s:%d", store.prefix, i)
+		sides = append(sides, replay.Side{Name: s.file, Engine: simulate.NewEngine(&s.policies, clock, store.Store, prefix)})
+	}
+	return sides
+}
+
+// warningsOf are those about all sets, each once.
+func warningsOf(sets []*policySet, fields accesslog.Fields) (all []string) {
+	for _, s := range sets {
+		for _, warning := range replay.Warnings(s.definitions, fields) {
+			if !slices.Contains(all, warning) {
+				all = append(all, warning)
+			}
+		}
+	}
+	return all
+}
+
+func decideLog(ctx context.Context, log *accesslog.Reader, r *replay.Replay, progress *logProgress) error {
+	for entries, err := range log.Batches(ctx) {
+		if err != nil {
+			return fmt.Errorf("read the log: %w", err)
+		}
+		if err := r.Decide(ctx, entries); err != nil {
+			return err
+		}
+		progress.show(log.Stats().Requests, r.Latest())
+	}
+	return nil
+}
+
+// noRequests says that a log has nothing to decide.
+func noRequests(name string, log *accesslog.Reader) error {
+	stats := log.Stats()
+	if len(stats.Faults) == 0 {
+		return nil // it could not be read
+	}
+	return fmt.Errorf("none of the %d lines of %s is a request in the format %s, such as %s:%d: %w",
+		stats.Lines, name, log.Format(), name, stats.Faults[0].Line, stats.Faults[0].Err)
+}
