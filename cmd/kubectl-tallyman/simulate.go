@@ -42,6 +42,9 @@ const simulateExample = `  # What would this policy have done to yesterday's tra
   # What would change with another one?
   kubectl tallyman simulate -f policy.yaml --versus new.yaml --log access.log.1.gz
 
+  # The same, also as a page with charts
+  kubectl tallyman simulate -f policy.yaml --versus new.yaml --log access.log.1.gz --html report.html
+
   # Logs of JSON, from pods
   kubectl logs deploy/web | kubectl tallyman simulate -f policy.yaml --log - \
     --map time=ts,method=request.method,path=uri,clientIP=remote_addr,header.X-Api-Key=api_key
@@ -65,7 +68,7 @@ type simulateOptions struct {
 // Flags that go with one of trace and log only.
 var (
 	traceFlags = []string{"start"}
-	logFlags   = []string{"format", "map", "trusted-hops", "versus", "output"}
+	logFlags   = []string{"format", "map", "trusted-hops", "versus", "html", "output"}
 )
 
 func newSimulateCommand() *cobra.Command {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"time"
 
@@ -21,7 +23,7 @@ import (
 type logOptions struct {
 	path, format, mapping string
 	trustedHops           int
-	versus                string
+	versus, html          string
 	output                outputFormat
 }
 
@@ -32,6 +34,7 @@ func (o *logOptions) addTo(flags *pflag.FlagSet) {
 		"also query and host (default: those that are usual)")
 	flags.IntVar(&o.trustedHops, "trusted-hops", 0, "`number` of proxies in front that append to X-Forwarded-For, as for the sidecar, where the log has that header")
 	flags.StringVar(&o.versus, "versus", "", "`file` with other policies, to tell what they would change")
+	flags.StringVar(&o.html, "html", "", "`file` to write the report to as a page with charts as well")
 	o.output.addTo(flags)
 }
 
@@ -89,11 +92,22 @@ func (o *simulateOptions) runLog(ctx context.Context, stdin io.Reader, stdout, s
 		return errors.Join(failed, noRequests(name, log))
 	}
 	report := r.Report(name, log, warningsOf(sets, log.Fields()))
-	err = o.log.output.write(stdout, report, func(w io.Writer) error { return report.WriteText(w, columns(stdout)) })
-	if err != nil {
-		err = failure{fmt.Errorf("write the report: %w", err)}
+	return errors.Join(failed, o.log.write(report, stdout))
+}
+
+// write prints the report, and writes the page if one is asked for.
+func (o *logOptions) write(report *replay.Report, stdout io.Writer) error {
+	err := o.output.write(stdout, report, func(w io.Writer) error { return report.WriteText(w, columns(stdout)) })
+	if err == nil && o.html != "" {
+		var page bytes.Buffer
+		if err = report.WriteHTML(&page); err == nil {
+			err = os.WriteFile(o.html, page.Bytes(), 0o600) // it shows keys
+		}
 	}
-	return errors.Join(failed, err)
+	if err != nil {
+		return failure{fmt.Errorf("write the report: %w", err)}
+	}
+	return nil
 }
 
 // policySet is what a policy file holds.

@@ -160,6 +160,19 @@ func TestSimulateComparesPolicies(t *testing.T) {
 	}
 }
 
+func TestSimulateWritesAPage(t *testing.T) {
+	inDirectory(t, guideFiles(t))
+	stdout, stderr, code := run(t, "", "simulate", "-f", "clients.yaml", "--log", "access.log", "--html", "report.html")
+	page, err := os.ReadFile("report.html")
+	if err != nil || code != 0 || stdout != reportText || !strings.Contains(string(page), "<td>203.0.113.9</td>") {
+		t.Errorf("exit code %d, %v, output:\n%s%s\npage:\n%s", code, err, stdout, stderr, page)
+	}
+	_, stderr, code = run(t, "", "simulate", "-f", "clients.yaml", "--log", "access.log", "--html", "no/such/directory")
+	if code != exitFailed || !strings.Contains(stderr, "write the report") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
 func TestSimulateReportsALogToPrograms(t *testing.T) {
 	inDirectory(t, guideFiles(t))
 	for format, read := range map[string]func([]byte, any) error{
@@ -209,6 +222,7 @@ func TestWhatIsNotValidOfALogIsSaidWithExitCode2(t *testing.T) {
 	for args, want := range map[string]string{
 		"--log access.log --trace access.log":        "none of the others can be",
 		"--log access.log --start 2024-01-01T00:00Z": "--start does not go with --log",
+		"--trace access.log --html report.html":      "--html does not go with --trace",
 		"--trace access.log --versus new.yaml":       "--versus does not go with --trace",
 		"--log access.log --format clf":              "combined, common, envoy, json",
 		"--log access.log --format json":             "JSON",

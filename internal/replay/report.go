@@ -29,6 +29,9 @@ type Report struct {
 	time *series // all of it
 }
 
+// Passed is how many lines are no requests.
+func (r *Report) Passed() int64 { return r.Log.Lines - r.Log.Requests }
+
 // Log is about what was read.
 type Log struct {
 	Name    string           `json:"name"`

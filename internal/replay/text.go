@@ -40,7 +40,7 @@ func (r *Report) writeLog(w io.Writer) {
 	if l.Mapping != "" {
 		fmt.Fprintf(w, "fields: %s\n", printable(l.Mapping))
 	}
-	if bad := l.Lines - l.Requests; bad > 0 {
+	if bad := r.Passed(); bad > 0 {
 		fmt.Fprintf(w, "lines that are no requests and were passed over: %d, such as\n", bad)
 		for _, u := range l.Unreadable {
 			fmt.Fprintf(w, "  %s:%d: %s\n", printable(l.Name), u.Line, printable(u.Reason))
@@ -67,53 +67,20 @@ func (r *Report) writeTable(w io.Writer) {
 		fmt.Fprintf(table, "\t%s\t\t\t%s\n", printable(r.Results[0].Policies), printable(r.Results[1].Policies))
 		fmt.Fprint(table, "LIMIT\tADMITTED\tREFUSED\t%\tADMITTED\tREFUSED\t%\n")
 	}
-	for _, name := range r.limitNames() {
-		row, note := name, ""
-		for i := range r.Results {
-			c, shadow := r.Results[i].find(name)
-			row += "\t" + c.cells()
+	for _, row := range r.Rows() {
+		fmt.Fprint(table, row.Name)
+		for _, c := range row.Counts {
+			fmt.Fprint(table, "\t", c.cells())
 			if len(r.Results) == 1 {
-				row += "\t" + c.timeCells()
-			}
-			if shadow {
-				note = "  (shadow: refusals are not carried out)"
+				fmt.Fprint(table, "\t", c.timeCells())
 			}
 		}
-		fmt.Fprintln(table, row+note)
-	}
-	row := "all together"
-	for i := range r.Results {
-		row += "\t" + r.Results[i].cells()
-		if len(r.Results) == 1 {
-			row += "\t" + r.Results[i].timeCells()
+		if row.Shadow {
+			fmt.Fprint(table, "  (shadow: refusals are not carried out)")
 		}
+		fmt.Fprintln(table)
 	}
-	fmt.Fprintln(table, row)
 	_ = table.Flush() // w keeps its error
-}
-
-// limitNames are the limits of all results, each once.
-func (r *Report) limitNames() (names []string) {
-	seen := map[string]bool{}
-	for i := range r.Results {
-		for j := range r.Results[i].Limits {
-			if name := r.Results[i].Limits[j].Name; !seen[name] {
-				seen[name] = true
-				names = append(names, name)
-			}
-		}
-	}
-	return names
-}
-
-// find is the limit of a name, or nil.
-func (r *Result) find(name string) (c *Counts, shadow bool) {
-	for i := range r.Limits {
-		if l := &r.Limits[i]; l.Name == name {
-			return &l.Counts, l.Shadow
-		}
-	}
-	return nil, false
 }
 
 func (c *Counts) cells() string {
