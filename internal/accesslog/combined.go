@@ -18,7 +18,7 @@ type clf struct {
 	trustedHops int
 }
 
-var errNotCLF = errors.New("the line is not of the form: client - user [day/month/year:time zone] \"request\" status size")
+var errNotCLF = errors.New(`the line is not of the form: client - user [day/month/year:time zone] "request" status size`)
 
 func (f clf) parse(line string, e *Entry) error {
 	client, rest, ok := strings.Cut(line, " ")
@@ -83,7 +83,7 @@ func (f clf) readTail(line string, e *Entry) (forwarded string, err error) {
 	referer, rest, hasReferer := cutQuoted(rest)
 	agent, rest, hasAgent := cutQuoted(rest)
 	if !hasReferer || !hasAgent {
-		return "", errors.New("the line does not go on with \"Referer\" \"User-Agent\" as the combined format does")
+		return "", errors.New(`the line does not go on with "Referer" "User-Agent" as the combined format does`)
 	}
 	e.addHeader("Referer", referer)
 	e.addHeader("User-Agent", agent)
@@ -98,7 +98,7 @@ func (f clf) readTail(line string, e *Entry) (forwarded string, err error) {
 // address.
 func isAddresses(field string) bool {
 	first, _, _ := strings.Cut(field, ",")
-	if first == "" || strings.IndexAny(first, ".:") < 0 {
+	if first == "" || !strings.ContainsAny(first, ".:") {
 		return false
 	}
 	_, err := netip.ParseAddr(first)

@@ -7,14 +7,15 @@ import (
 
 // envoy reads Envoy's default format, and Istio's, which has more in the middle:
 //
-//	[2026-04-15T20:17:00.310Z] "POST /v1/orders HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "curl/8.5" "cc21d9b0-cf5c" "shop.example" "10.0.2.1:80"
+//	[2026-04-15T20:17:00.310Z] "POST /v1/orders HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "curl/8" "cc21d9b0" "shop.example" "10.0.2.1:80"
 //
 // The last fields are X-Forwarded-For, User-Agent, X-Request-Id, the authority and
 // the upstream. The peer's address is not logged, but Envoy has added it to
 // X-Forwarded-For where it is told to.
 type envoy struct{ trustedHops int }
 
-var errNotEnvoy = errors.New("the line is not of the form: [time] \"request\" … \"X-Forwarded-For\" \"User-Agent\" \"X-Request-Id\" \"authority\"")
+var errNotEnvoy = errors.New("the line is not of the form: " +
+	`[time] "request" … "X-Forwarded-For" "User-Agent" "X-Request-Id" "authority"`)
 
 func (f envoy) parse(line string, e *Entry) error {
 	at, rest, ok := strings.Cut(line, "] ")

@@ -33,7 +33,7 @@ type Fields struct {
 }
 
 // parser reads a line into a blank entry. What the entry holds after an error is
-// of no use.
+// of no use. It is for one goroutine at a time.
 type parser interface {
 	parse(line string, e *Entry) error
 }
@@ -51,10 +51,10 @@ type Options struct {
 
 // form is how a log turns out to be read.
 type form struct {
-	parser
-	format  Format
-	fields  Fields
-	mapping Mapping
+	newParser func() parser
+	format    Format
+	fields    Fields
+	mapping   Mapping
 }
 
 // sampleSize is how many lines a format is told from.
@@ -93,9 +93,10 @@ func recognise(sample []string, o Options) (form, error) {
 // reads is how many lines of a sample can be read.
 func (f form) reads(sample []string) (n int) {
 	var e Entry
+	p := f.newParser()
 	for _, line := range sample {
 		e.reset()
-		if f.parse(line, &e) == nil {
+		if p.parse(line, &e) == nil {
 			n++
 		}
 	}
@@ -118,19 +119,20 @@ func prepare(format Format, sample []string, o Options) (form, error) {
 	f := form{format: format, fields: Fields{Method: true, Path: true, ClientIP: true}}
 	switch format {
 	case Combined:
-		f.parser = clf{combined: true, trustedHops: o.TrustedHops}
+		f.newParser = func() parser { return clf{combined: true, trustedHops: o.TrustedHops} }
 		f.fields.Headers = []string{"Referer", "User-Agent"}
 	case Common:
-		f.parser = clf{}
+		f.newParser = func() parser { return clf{} }
 	case Envoy:
-		f.parser = envoy{o.TrustedHops}
+		f.newParser = func() parser { return envoy{o.TrustedHops} }
 		f.fields.Host, f.fields.Headers = true, []string{"User-Agent", "X-Forwarded-For", "X-Request-Id"}
 	case JSON:
 		var err error
 		if f.mapping, err = mappingFor(sample, o); err != nil {
 			return form{}, err
 		}
-		f.parser, f.fields = newJSONLines(f.mapping, o.TrustedHops), f.mapping.fields()
+		f.newParser = func() parser { return newJSONLines(f.mapping, o.TrustedHops) }
+		f.fields = f.mapping.fields()
 	default:
 		return form{}, fmt.Errorf("the format %s is not known: write one of %s", quote(string(format)), listFormats())
 	}

@@ -93,20 +93,19 @@ func (f *jsonLines) readTime(e *Entry, text string) error {
 // leads. A dot in a path leads into an object, or is of a name.
 func (f *jsonLines) find(object gjson.Result, within string) {
 	object.ForEach(func(key, value gjson.Result) bool {
+		name := key.Str
 		for i := range f.mapping {
 			path := f.mapping[i].path
-			rest, ok := strings.CutPrefix(path, within)
-			if !ok {
+			end := len(within) + len(name)
+			if len(path) < end || path[len(within):end] != name || path[:len(within)] != within {
 				continue
 			}
-			tail, ok := strings.CutPrefix(rest, key.Str)
 			switch {
-			case !ok:
-			case tail == "":
+			case len(path) == end:
 				f.found[i] = value
-			case tail[0] == '.' && value.IsObject():
+			case path[end] == '.' && value.IsObject():
 				// All paths that lead there are looked for in one go.
-				f.find(value, path[:len(path)-len(tail)+1])
+				f.find(value, path[:end+1])
 				return true
 			}
 		}

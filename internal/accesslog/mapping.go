@@ -95,11 +95,14 @@ func (m Mapping) fields() Fields {
 // usual are the fields that servers are known to use, those first which mean the
 // same wherever they are found.
 var usual = map[attribute][]string{
-	attrTime:     {"time", "timestamp", "@timestamp", "ts", "start_time", "StartUTC", "time_iso8601", "time_local", "msec", "date"},
-	attrMethod:   {"method", "request_method", "RequestMethod", "request.method", "http.request.method", "verb"},
-	attrPath:     {"request_uri", "uri", "path", "RequestPath", "request.uri", "request.path", "url.original", "url", "url.path"},
-	attrHost:     {"host", "http_host", "authority", "RequestHost", "request.host", "url.domain"},
-	attrClientIP: {"clientIP", "client_ip", "remote_addr", "remote_ip", "ClientHost", "request.client_ip", "request.remote_ip", "client.ip", "ip", "x_forwarded_for"},
+	attrTime:   {"time", "timestamp", "@timestamp", "ts", "start_time", "StartUTC", "time_iso8601", "time_local", "msec", "date"},
+	attrMethod: {"method", "request_method", "RequestMethod", "request.method", "http.request.method", "verb"},
+	attrPath:   {"request_uri", "uri", "path", "RequestPath", "request.uri", "request.path", "url.original", "url", "url.path"},
+	attrHost:   {"host", "http_host", "authority", "RequestHost", "request.host", "url.domain"},
+	attrClientIP: {
+		"clientIP", "client_ip", "remote_addr", "remote_ip", "ClientHost", "request.client_ip", "request.remote_ip",
+		"client.ip", "ip", "x_forwarded_for",
+	},
 }
 
 var usualHeaders = map[string][]string{

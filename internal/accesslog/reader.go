@@ -14,8 +14,9 @@ const (
 	blockSize = 256 << 10
 	// maxLine bounds a line, in bytes with its end. Servers take some kilobytes.
 	maxLine = 64 << 10
-	// ahead is how many batches are read before they are asked for.
-	ahead = 2
+	// ahead is how many batches are read, and parsed side by side, before they are
+	// asked for.
+	ahead = 3
 	// maxFaults is how many lines that cannot be read are kept to be shown.
 	maxFaults = 5
 )
@@ -68,24 +69,27 @@ func (r *Reader) Mapping() Mapping { return r.mapping }
 // Stats are about the batches that Batches has given out.
 func (r *Reader) Stats() Stats { return r.stats }
 
-// batch is what became of a block.
+// batch is what becomes of a block.
 type batch struct {
+	parser  parser
 	entries []Entry
 	stats   Stats
-	err     error // after the entries; io.EOF at the end
+	err     error         // after the entries; io.EOF at the end
+	parsed  chan struct{} // is closed when the rest is there
 }
 
 // Batches returns the requests in the order of the log, some thousands at a time.
-// Lines are read and parsed ahead, in a goroutine of their own. A batch may be
-// changed when the next one is asked for; texts in it stay. An error is the last
+// Blocks are read ahead and parsed side by side, in goroutines of their own. A batch
+// may be changed when the next one is asked for; texts in it stay. An error is the last
 // that there is: of reading, or of ctx.
 func (r *Reader) Batches(ctx context.Context) iter.Seq2[[]Entry, error] {
 	return func(yield func([]Entry, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		full, free := make(chan *batch, ahead), make(chan *batch, ahead+2)
-		for range ahead + 2 {
-			free <- new(batch)
+		const batches = ahead + 1 // one is with the consumer
+		full, free := make(chan *batch, batches), make(chan *batch, batches)
+		for range batches {
+			free <- &batch{parser: r.newParser()}
 		}
 		go r.fill(ctx, free, full)
 		for {
@@ -96,6 +100,7 @@ func (r *Reader) Batches(ctx context.Context) iter.Seq2[[]Entry, error] {
 				yield(nil, ctx.Err())
 				return
 			}
+			<-b.parsed
 			r.stats.add(&b.stats)
 			if len(b.entries) > 0 && !yield(b.entries, nil) {
 				return
@@ -117,7 +122,7 @@ func (s *Stats) add(o *Stats) {
 	s.Faults = append(s.Faults, o.Faults[:min(len(o.Faults), maxFaults-len(s.Faults))]...)
 }
 
-// fill parses block by block, until the log or ctx ends.
+// fill reads block by block and has each parsed, until the log or ctx ends.
 func (r *Reader) fill(ctx context.Context, free <-chan *batch, full chan<- *batch) {
 	for {
 		var b *batch
@@ -126,20 +131,23 @@ func (r *Reader) fill(ctx context.Context, free <-chan *batch, full chan<- *batc
 		case <-ctx.Done():
 			return
 		}
-		b.entries, b.stats = b.entries[:0], Stats{}
 		var text block
-		if text, b.err = r.blocks.next(); b.err == nil {
-			b.parse(r.parser, text)
-		}
+		b.entries, b.stats, b.parsed = b.entries[:0], Stats{}, make(chan struct{})
+		text, b.err = r.blocks.next()
 		full <- b // there is room for all batches that there are
 		if b.err != nil {
+			close(b.parsed)
 			return
 		}
+		go func() {
+			b.parse(text)
+			close(b.parsed)
+		}()
 	}
 }
 
 // parse reads the lines of a block.
-func (b *batch) parse(p parser, text block) {
+func (b *batch) parse(text block) {
 	if text.tooLong {
 		b.fault(text.first, errTooLong)
 		return
@@ -149,20 +157,20 @@ func (b *batch) parse(p parser, text block) {
 		number++
 		line = strings.TrimRight(line, "\r ")
 		if line != "" {
-			b.add(p, line, number)
+			b.add(line, number)
 		}
 	}
 }
 
 var errTooLong = fmt.Errorf("the line is longer than %d bytes", maxLine)
 
-func (b *batch) add(p parser, line string, number int64) {
+func (b *batch) add(line string, number int64) {
 	if len(line) >= maxLine {
 		b.fault(number, errTooLong)
 		return
 	}
 	e := b.blank()
-	if err := p.parse(line, e); err != nil {
+	if err := b.parser.parse(line, e); err != nil {
 		b.entries = b.entries[:len(b.entries)-1]
 		b.fault(number, err)
 		return

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -166,9 +167,11 @@ func TestBatchesEndWithTheirContextAndTheirConsumer(t *testing.T) {
 	if !errors.Is(last, context.Canceled) {
 		t.Errorf("ended with %v", last)
 	}
-	for range log().Batches(t.Context()) {
-		break
+	next, stop := iter.Pull2(log().Batches(t.Context()))
+	if entries, err, ok := next(); len(entries) == 0 || err != nil || !ok {
+		t.Errorf("the first batch has %d entries: %v", len(entries), err)
 	}
+	stop()
 }
 
 // Texts of an entry stay when its batch is used again.

@@ -21,22 +21,25 @@ func logTime(s string) (int64, error) {
 		return 0, errTime
 	}
 	month := strings.Index(months, s[3:6])
-	day, year := digits(s[0:2]), digits(s[7:11])
-	hour, minute, second := digits(s[12:14]), digits(s[15:17]), digits(s[18:20])
-	east, of := digits(s[22:24]), digits(s[24:26])
-	if month < 0 || month%3 != 0 || day < 1 || day > 31 || year < 0 || hour < 0 || hour > 23 ||
-		minute < 0 || minute > 59 || second < 0 || second > 60 || east < 0 || east > 23 || of < 0 || of > 59 {
+	if month < 0 || month%3 != 0 || s[21] != '+' && s[21] != '-' {
 		return 0, errTime
 	}
-	offset := int64(east*60+of) * 60
-	switch s[21] {
-	case '+':
-	case '-':
+	var n [7]int
+	for i, part := range [...]struct{ at, length, most int }{
+		{0, 2, 31}, {7, 4, 9999}, {12, 2, 23}, {15, 2, 59}, {18, 2, 60}, {22, 2, 23}, {24, 2, 59},
+	} {
+		if n[i] = digits(s[part.at : part.at+part.length]); n[i] < 0 || n[i] > part.most {
+			return 0, errTime
+		}
+	}
+	if n[0] == 0 {
+		return 0, errTime
+	}
+	offset := int64(n[5]*60+n[6]) * 60
+	if s[21] == '-' {
 		offset = -offset
-	default:
-		return 0, errTime
 	}
-	t := time.Date(year, time.Month(month/3+1), day, hour, minute, second, 0, time.UTC)
+	t := time.Date(n[1], time.Month(month/3+1), n[0], n[2], n[3], n[4], 0, time.UTC)
 	return (t.Unix() - offset) * 1e6, nil
 }
 

@@ -117,7 +117,7 @@ func TestReports(t *testing.T) {
 
 // What was logged must not steer the terminal.
 func TestKeysArePrintedWithoutControlCharacters(t *testing.T) {
-	log := strings.Replace(logOf("0 10.0.0.1 GET /a", "0 10.0.0.1 GET /a"), "curl/8.5", `\x1b[2Jx`, -1)
+	log := strings.ReplaceAll(logOf("0 10.0.0.1 GET /a", "0 10.0.0.1 GET /a"), "curl/8.5", `\x1b[2Jx`)
 	text := textOf(t, report(t, log, policyOf("name: by-agent, requests: 1, window: 1h, key: [{header: {name: User-Agent}}]")))
 	if strings.Contains(text, "\x1b") || !strings.Contains(text, `"\x1b[2Jx"`) {
 		t.Errorf("printed %q", text)

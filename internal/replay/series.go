@@ -79,7 +79,10 @@ type frame struct {
 }
 
 // columnWidths are those that people like to read, in seconds.
-var columnWidths = []int64{1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400}
+var columnWidths = []int64{
+	1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800,
+	3600, 2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400,
+}
 
 // frame covers all of the series with at most so many columns.
 func (s *series) frame(columns int) frame {

@@ -36,7 +36,8 @@ func (r *Report) WriteText(out io.Writer, columns int) error {
 
 func (r *Report) writeLog(w io.Writer) {
 	l := &r.Log
-	fmt.Fprintf(w, "%s: format %s, %d lines, %d requests from %s to %s\n", printable(l.Name), l.Format, l.Lines, l.Requests, clock(l.From), clock(l.To))
+	fmt.Fprintf(w, "%s: format %s, %d lines, %d requests from %s to %s\n",
+		printable(l.Name), l.Format, l.Lines, l.Requests, clock(l.From), clock(l.To))
 	if l.Mapping != "" {
 		fmt.Fprintf(w, "fields: %s\n", printable(l.Mapping))
 	}
