@@ -68,7 +68,7 @@ type simulateOptions struct {
 // Flags that go with one of trace and log only.
 var (
 	traceFlags = []string{"start"}
-	logFlags   = []string{"format", "map", "trusted-hops", "versus", "html", "output"}
+	logFlags   = []string{"format", "map", "trusted-hops", "versus", "html", "decisions", "output"}
 )
 
 func newSimulateCommand() *cobra.Command {

@@ -23,7 +23,8 @@ import (
 type logOptions struct {
 	path, format, mapping string
 	trustedHops           int
-	versus, html          string
+	versus                string
+	html, decisions       string
 	output                outputFormat
 }
 
@@ -35,6 +36,7 @@ func (o *logOptions) addTo(flags *pflag.FlagSet) {
 	flags.IntVar(&o.trustedHops, "trusted-hops", 0, "`number` of proxies in front that append to X-Forwarded-For, as for the sidecar, where the log has that header")
 	flags.StringVar(&o.versus, "versus", "", "`file` with other policies, to tell what they would change")
 	flags.StringVar(&o.html, "html", "", "`file` to write the report to as a page with charts as well")
+	flags.StringVar(&o.decisions, "decisions", "", "`file` to write what is decided about each request of the log to, by the policies of --filename")
 	o.output.addTo(flags)
 }
 
@@ -58,41 +60,102 @@ func (o *logOptions) reading() (accesslog.Options, error) {
 // the first request. What was found is reported also when the log cannot be read
 // to its end.
 func (o *simulateOptions) runLog(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) (err error) {
-	reading, err := o.log.reading()
-	if err != nil {
-		return err
-	}
 	sets, err := o.readPolicies()
 	if err != nil {
 		return err
 	}
-	in, closeLog, err := openInput(ctx, o.log.path, stdin)
+	log, err := o.log.open(ctx, stdin, stderr)
 	if err != nil {
-		return fmt.Errorf("open the log: %w", err)
+		return err
 	}
-	defer closeLog()
-	name, counted := inputName(o.log.path), &countingReader{in: in}
-	log, err := accesslog.NewReader(counted, reading)
-	switch {
-	case errors.Is(err, context.Canceled):
-		return runError(err)
-	case err != nil:
-		return fmt.Errorf("read %s: %w", name, err)
-	}
+	defer log.close()
 	clock := simulate.NewClock(time.Unix(0, 0))
 	store, err := openStore(ctx, o.store, clock)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.close(ctx)) }()
-
-	r := replay.New(sidesOf(sets, clock, store)...)
-	failed := runError(decideLog(ctx, log, r, newLogProgress(stderr, in, counted)))
-	if log.Stats().Requests == 0 {
-		return errors.Join(failed, noRequests(name, log))
+	sides := sidesOf(sets, clock, store)
+	closeDecisions, err := o.log.openDecisions(&sides[0])
+	if err != nil {
+		return err
 	}
-	report := r.Report(name, log, warningsOf(sets, log.Fields()))
+
+	r := replay.New(sides...)
+	failed := runError(errors.Join(log.decide(ctx, r), closeDecisions()))
+	if log.Stats().Requests == 0 {
+		return errors.Join(failed, log.noRequests())
+	}
+	report := r.Report(log.name, log.Reader, warningsOf(sets, log.Fields()))
 	return errors.Join(failed, o.log.write(report, stdout))
+}
+
+// openLog is an access log that is being read.
+type openLog struct {
+	*accesslog.Reader
+	name     string
+	progress *logProgress
+	close    func()
+}
+
+func (o *logOptions) open(ctx context.Context, stdin io.Reader, stderr io.Writer) (*openLog, error) {
+	reading, err := o.reading()
+	if err != nil {
+		return nil, err
+	}
+	in, closeInput, err := openInput(ctx, o.path, stdin)
+	if err != nil {
+		return nil, fmt.Errorf("open the log: %w", err)
+	}
+	l := &openLog{name: inputName(o.path), close: closeInput}
+	counted := &countingReader{in: in}
+	l.progress = newLogProgress(stderr, in, counted)
+	l.Reader, err = accesslog.NewReader(counted, reading)
+	switch {
+	case errors.Is(err, context.Canceled):
+		closeInput()
+		return nil, runError(err)
+	case err != nil:
+		closeInput()
+		return nil, fmt.Errorf("read %s: %w", l.name, err)
+	}
+	return l, nil
+}
+
+func (l *openLog) decide(ctx context.Context, r *replay.Replay) error {
+	for entries, err := range l.Batches(ctx) {
+		if err != nil {
+			return fmt.Errorf("read the log: %w", err)
+		}
+		if err := r.Decide(ctx, entries); err != nil {
+			return err
+		}
+		l.progress.show(l.Stats().Requests, r.Latest())
+	}
+	return nil
+}
+
+// noRequests says that a log has nothing to decide.
+func (l *openLog) noRequests() error {
+	stats := l.Stats()
+	if len(stats.Faults) == 0 {
+		return nil // it could not be read
+	}
+	return fmt.Errorf("none of the %d lines of %s is a request in the format %s, such as %s:%d: %w",
+		stats.Lines, l.name, l.Format(), l.name, stats.Faults[0].Line, stats.Faults[0].Err)
+}
+
+// openDecisions has the side write its decisions, if a file is given for them.
+func (o *logOptions) openDecisions(side *replay.Side) (closeFile func() error, err error) {
+	if o.decisions == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(o.decisions)
+	if err != nil {
+		return nil, fmt.Errorf("--decisions: %w", err)
+	}
+	side.Answers = simulate.NewAnswers(f)
+	return func() error { return errors.Join(side.Answers.Flush(), f.Close()) }, nil
 }
 
 // write prints the report, and writes the page if one is asked for.
@@ -156,27 +219,4 @@ func warningsOf(sets []*policySet, fields accesslog.Fields) (all []string) {
 		}
 	}
 	return all
-}
-
-func decideLog(ctx context.Context, log *accesslog.Reader, r *replay.Replay, progress *logProgress) error {
-	for entries, err := range log.Batches(ctx) {
-		if err != nil {
-			return fmt.Errorf("read the log: %w", err)
-		}
-		if err := r.Decide(ctx, entries); err != nil {
-			return err
-		}
-		progress.show(log.Stats().Requests, r.Latest())
-	}
-	return nil
-}
-
-// noRequests says that a log has nothing to decide.
-func noRequests(name string, log *accesslog.Reader) error {
-	stats := log.Stats()
-	if len(stats.Faults) == 0 {
-		return nil // it could not be read
-	}
-	return fmt.Errorf("none of the %d lines of %s is a request in the format %s, such as %s:%d: %w",
-		stats.Lines, name, log.Format(), name, stats.Faults[0].Line, stats.Faults[0].Err)
 }

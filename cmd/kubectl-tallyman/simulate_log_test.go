@@ -71,7 +71,8 @@ clients.yaml: # admitted, x refused, each column is 10s
        0 +----------------------------------
           2026-11-29 10:00:00Z  2026-11-29 10:05:40Z
 `
-	versusText = `access.log: format combined, 10 lines, 9 requests from 2026-11-29 10:00:02Z to 2026-11-29 10:05:30Z
+	decisionText = `{"line":4,"at":"2026-11-29T10:00:04Z","allowed":false,"granted":0,"limit":"per-client","remaining":0,"retryAfterMs":56000,"resetAfterMs":56000,"reason":"LimitExceeded"}`
+	versusText   = `access.log: format combined, 10 lines, 9 requests from 2026-11-29 10:00:02Z to 2026-11-29 10:05:30Z
 lines that are no requests and were passed over: 1, such as
   access.log:9: there is no HTTP request on the line
 
@@ -173,6 +174,23 @@ func TestSimulateWritesAPage(t *testing.T) {
 	}
 }
 
+func TestSimulateWritesDecisionsOfALog(t *testing.T) {
+	inDirectory(t, guideFiles(t))
+	stdout, stderr, code := run(t, "", "simulate", "-f", "clients.yaml", "--versus", "new.yaml", "--log", "access.log", "--decisions", "decisions.jsonl")
+	decisions, err := os.ReadFile("decisions.jsonl")
+	if err != nil || code != 0 || !strings.HasPrefix(stdout, versusText) {
+		t.Fatalf("exit code %d, %v, output:\n%s%s", code, err, stdout, stderr)
+	}
+	lines := strings.Split(string(decisions), "\n")
+	if len(lines) != 10 || lines[3] != decisionText || !strings.HasPrefix(lines[8], `{"line":10,`) {
+		t.Errorf("decisions are\n%s", decisions)
+	}
+	_, stderr, code = run(t, "", "simulate", "-f", "clients.yaml", "--log", "access.log", "--decisions", "no/such/directory")
+	if code != exitInvalid || !strings.Contains(stderr, "--decisions") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
 func TestSimulateReportsALogToPrograms(t *testing.T) {
 	inDirectory(t, guideFiles(t))
 	for format, read := range map[string]func([]byte, any) error{
@@ -230,6 +248,7 @@ func TestWhatIsNotValidOfALogIsSaidWithExitCode2(t *testing.T) {
 		"--log access.log --map time=ts":             "is a request in the format json",
 		"--log access.log --trusted-hops -1":         "--trusted-hops",
 		"--log access.log --versus /does/not/exist":  "/does/not/exist",
+		"--trace access.log --decisions d":           "--decisions does not go with --trace",
 		"--log access.log -o xml":                    "json or yaml",
 		"--log /does/not/exist":                      "open the log",
 		"--log junk.log":                             `the first line is "one"`,
@@ -262,7 +281,7 @@ func TestTheGuideShowsReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, table, _ := strings.Cut(versusText, "\n\n")
-	for _, want := range []string{clientsText, newText, accessText, reportText, table} {
+	for _, want := range []string{clientsText, newText, accessText, reportText, table, decisionText} {
 		if !strings.Contains(string(guide), want) {
 			t.Errorf("docs/simulator.md does not show\n%s", want)
 		}

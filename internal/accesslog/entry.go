@@ -13,6 +13,8 @@ import (
 
 // Entry is one request of a log.
 type Entry struct {
+	// Line is its number in the log, from 1.
+	Line int64
 	// Micros is the time in µs since 1970, of the years 1990 to 2100.
 	Micros int64
 	// Request is what the log says of the request. What it does not say is

@@ -170,6 +170,7 @@ func (b *batch) add(line string, number int64) {
 		return
 	}
 	e := b.blank()
+	e.Line = number
 	if err := b.parser.parse(line, e); err != nil {
 		b.entries = b.entries[:len(b.entries)-1]
 		b.fault(number, err)

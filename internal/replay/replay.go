@@ -15,6 +15,8 @@ type Side struct {
 	// Name is for the report, such as the policies' file.
 	Name   string
 	Engine *simulate.Engine
+	// Answers has each decision written to it; nil for none.
+	Answers *simulate.Answers
 }
 
 // Replay decides the requests of a log, by one side or by two to compare. It is
@@ -80,6 +82,11 @@ func (r *Replay) decide(ctx context.Context, e *accesslog.Entry) error {
 		d, err := s.Engine.Decide(ctx, &r.request)
 		if err != nil {
 			return err
+		}
+		if s.Answers != nil {
+			if err := s.Answers.Write(e.Line, timeOf(e.Micros).Format(time.RFC3339Nano), &d); err != nil {
+				return err
+			}
 		}
 		fates[i].admitted = d.Allowed
 		s.count(e, &r.request, &d, &fates[i])
