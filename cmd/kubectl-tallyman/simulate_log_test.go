@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -272,6 +273,28 @@ func TestALogThatIsCutIsReportedWithExitCode1(t *testing.T) {
 	stdout, stderr, code := run(t, "", "simulate", "-f", "clients.yaml", "--log", "cut.gz")
 	if code != exitFailed || !strings.Contains(stdout, "all together") || !strings.Contains(stderr, "read the log: unexpected EOF") {
 		t.Errorf("exit code %d, output:\n%s%s", code, stdout, stderr)
+	}
+}
+
+func TestALogThatIsWaitedForCanBeInterrupted(t *testing.T) {
+	c, _, stderr := program(t.Context(), "simulate", "-f", file(t, "clients.yaml", clientsText), "--log", "-")
+	stdin, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// More than a pipe holds: it is being read.
+	if _, err := io.WriteString(stdin, strings.Repeat(accessText, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	if code := c.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(stderr.String(), "interrupted") {
+		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
 

@@ -34,8 +34,9 @@ type Stats struct {
 	Lines, Requests int64
 	// Faults are the first few of the others.
 	Faults []Fault
-	// Named are the requests whose client is known by name only.
-	Named int64
+	// Named are the requests whose client is known by name only, and Clientless
+	// those whose client is not known.
+	Named, Clientless int64
 }
 
 // Reader reads a log once. It is for one goroutine.
@@ -118,7 +119,8 @@ func (r *Reader) Batches(ctx context.Context) iter.Seq2[[]Entry, error] {
 
 // add adds what a batch has been about.
 func (s *Stats) add(o *Stats) {
-	s.Lines, s.Requests, s.Named = s.Lines+o.Lines, s.Requests+o.Requests, s.Named+o.Named
+	s.Lines, s.Requests = s.Lines+o.Lines, s.Requests+o.Requests
+	s.Named, s.Clientless = s.Named+o.Named, s.Clientless+o.Clientless
 	s.Faults = append(s.Faults, o.Faults[:min(len(o.Faults), maxFaults-len(s.Faults))]...)
 }
 
@@ -180,6 +182,9 @@ func (b *batch) add(line string, number int64) {
 	b.stats.Requests++
 	if e.ClientName != "" {
 		b.stats.Named++
+	}
+	if !e.Request.ClientIP.IsValid() {
+		b.stats.Clientless++
 	}
 }
 

@@ -91,7 +91,7 @@ func textOf(t testing.TB, r *replay.Report) string {
 
 var mixed = logOf(
 	"0 10.0.0.1 GET /a", "1 10.0.0.1 GET /a", "2 10.0.0.1 GET /a", "3 10.0.0.1 GET /b", "3 10.0.0.2 POST /a",
-	"59 10.0.0.2 GET /c?x=1", "61 10.0.0.1 GET /a", "60 10.0.0.2 GET /a", "90 spider.example GET /robots.txt",
+	"59 10.0.0.2 GET /c?x=1", "61 10.0.0.1 GET /a", "60 10.0.0.2 GET /a", "90 spider.example GET /robots.txt", "91 - GET /health",
 	"120 10.0.0.3 POST /a", "150 10.0.0.1 GET /a", "151 10.0.0.1 GET /b", "152 10.0.0.1 GET /b", "500 2001:db8::1 GET /a") + "junk\n"
 
 func TestReports(t *testing.T) {

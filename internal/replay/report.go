@@ -47,8 +47,10 @@ type Log struct {
 	// at most.
 	StepsBack          int64   `json:"stepsBack"`
 	LargestStepSeconds float64 `json:"largestStepBackSeconds"`
-	// NamedClients are requests of clients that the log knows by name only.
-	NamedClients int64 `json:"namedClients"`
+	// NamedClients are requests of clients that the log knows by name only, and
+	// UnknownClients those of clients that it does not know.
+	NamedClients   int64 `json:"namedClients"`
+	UnknownClients int64 `json:"unknownClients"`
 }
 
 // Unreadable is a line that was passed over.
@@ -144,7 +146,7 @@ func (r *Replay) log(name string, log *accesslog.Reader) Log {
 		Lines: stats.Lines, Requests: stats.Requests, Unreadable: []Unreadable{},
 		From: timeOf(r.first), To: timeOf(r.latest),
 		StepsBack: r.stepsBack, LargestStepSeconds: float64(r.largestStep) / 1e6,
-		NamedClients: stats.Named,
+		NamedClients: stats.Named, UnknownClients: stats.Clientless,
 	}
 	for _, f := range stats.Faults {
 		out.Unreadable = append(out.Unreadable, Unreadable{f.Line, f.Err.Error()})

@@ -51,7 +51,10 @@ func (r *Report) writeLog(w io.Writer) {
 		fmt.Fprintf(w, "requests with an earlier time than one before them: %d, by up to %gs\n", l.StepsBack, l.LargestStepSeconds)
 	}
 	if l.NamedClients > 0 {
-		fmt.Fprintf(w, "requests of clients without an address: %d; each name is taken for an address of its own\n", l.NamedClients)
+		fmt.Fprintf(w, "requests of clients that are known by name: %d; each name is taken for an address of its own\n", l.NamedClients)
+	}
+	if l.UnknownClients > 0 {
+		fmt.Fprintf(w, "requests without a client's address: %d\n", l.UnknownClients)
 	}
 }
 
