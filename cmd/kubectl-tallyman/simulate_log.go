@@ -32,7 +32,7 @@ func (o *logOptions) addTo(flags *pflag.FlagSet) {
 	flags.StringVar(&o.path, "log", "", "`file` with an access log, as it is or in gzip; - is standard input")
 	flags.StringVar(&o.format, "format", "", "`format` of the log: combined, common, envoy or json (default: told from the first lines)")
 	flags.StringVar(&o.mapping, "map", "", "`fields` of a log of JSON, such as time=ts,method=request.method,path=uri,clientIP=remote_addr,header.X-Api-Key=api_key; "+
-		"also query and host (default: those that are usual)")
+		"also request, query and host (default: those that are usual)")
 	flags.IntVar(&o.trustedHops, "trusted-hops", 0, "`number` of proxies in front that append to X-Forwarded-For, as for the sidecar, where the log has that header")
 	flags.StringVar(&o.versus, "versus", "", "`file` with other policies, to tell what they would change")
 	flags.StringVar(&o.html, "html", "", "`file` to write the report to as a page with charts as well")

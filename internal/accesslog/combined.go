@@ -25,6 +25,9 @@ func (f clf) parse(line string, e *Entry) error {
 	if !ok || client == "" {
 		return errNotCLF
 	}
+	if second, _, _ := strings.Cut(rest, " "); second != "-" && isAddresses(second) && !isAddresses(client) {
+		client = second // Apache's vhost formats have the server's name first
+	}
 	at, rest, ok := cutLogTime(rest)
 	if !ok {
 		return errNotCLF

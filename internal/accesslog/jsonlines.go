@@ -44,6 +44,8 @@ func (f *jsonLines) parse(line string, e *Entry) error {
 			err = e.setMethod(text)
 		case attrPath:
 			target = text
+		case attrRequest:
+			err = e.setRequestLine(text)
 		case attrQuery:
 			query = strings.TrimPrefix(text, "?")
 		case attrHost:

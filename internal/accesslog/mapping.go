@@ -17,13 +17,14 @@ const (
 	attrTime     attribute = "time"
 	attrMethod   attribute = "method"
 	attrPath     attribute = "path"
+	attrRequest  attribute = "request" // the first line: method, path and protocol
 	attrQuery    attribute = "query"
 	attrHost     attribute = "host"
 	attrClientIP attribute = "clientIP"
 	attrHeader   attribute = "header"
 )
 
-var attributes = []attribute{attrTime, attrMethod, attrPath, attrQuery, attrHost, attrClientIP}
+var attributes = []attribute{attrTime, attrMethod, attrPath, attrRequest, attrQuery, attrHost, attrClientIP}
 
 // Mapping says which field of a JSON object holds what of a request.
 type Mapping []mapped
@@ -49,7 +50,7 @@ func ParseMapping(text string) (Mapping, error) {
 		if header, ok := strings.CutPrefix(name, "header."); ok && header != "" {
 			one.attribute, one.header = attrHeader, http.CanonicalHeaderKey(header)
 		} else if !slices.Contains(attributes, one.attribute) {
-			return nil, fmt.Errorf("%s is not known: write time, method, path, query, host, clientIP or header.NAME", quote(name))
+			return nil, fmt.Errorf("%s is not known: write time, method, path, request, query, host, clientIP or header.NAME", quote(name))
 		}
 		if slices.ContainsFunc(m, func(o mapped) bool { return o.attribute == one.attribute && o.header == one.header }) {
 			return nil, fmt.Errorf("%s is there twice: write it once", quote(name))
@@ -83,7 +84,8 @@ func (m Mapping) has(a attribute) bool {
 }
 
 func (m Mapping) fields() Fields {
-	f := Fields{Method: m.has(attrMethod), Path: m.has(attrPath), Host: m.has(attrHost), ClientIP: m.has(attrClientIP)}
+	line := m.has(attrRequest)
+	f := Fields{Method: line || m.has(attrMethod), Path: line || m.has(attrPath), Host: m.has(attrHost), ClientIP: m.has(attrClientIP)}
 	for _, one := range m {
 		if one.attribute == attrHeader {
 			f.Headers = append(f.Headers, one.header)
@@ -96,17 +98,21 @@ func (m Mapping) fields() Fields {
 // same wherever they are found.
 var usual = map[attribute][]string{
 	attrTime:   {"time", "timestamp", "@timestamp", "ts", "start_time", "StartUTC", "time_iso8601", "time_local", "msec", "date"},
-	attrMethod: {"method", "request_method", "RequestMethod", "request.method", "http.request.method", "verb"},
-	attrPath:   {"request_uri", "uri", "path", "RequestPath", "request.uri", "request.path", "url.original", "url", "url.path"},
-	attrHost:   {"host", "http_host", "authority", "RequestHost", "request.host", "url.domain"},
+	attrMethod: {"method", "request_method", "RequestMethod", "request.method", "http.request.method", "httpRequest.requestMethod", "verb"},
+	attrPath: {
+		"request_uri", "uri", "path", "RequestPath", "request.uri", "request.path", "url.original",
+		"httpRequest.requestUrl", "url", "url.path",
+	},
+	attrRequest: {"request", "request_line"},
+	attrHost:    {"host", "http_host", "authority", "RequestHost", "request.host", "url.domain"},
 	attrClientIP: {
 		"clientIP", "client_ip", "remote_addr", "remote_ip", "ClientHost", "request.client_ip", "request.remote_ip",
-		"client.ip", "ip", "x_forwarded_for",
+		"client.ip", "httpRequest.remoteIp", "ip", "x_forwarded_for",
 	},
 }
 
 var usualHeaders = map[string][]string{
-	"User-Agent": {"user_agent", "http_user_agent", "request_User-Agent", "request.headers.User-Agent", "user_agent.original"},
+	"User-Agent": {"user_agent", "http_user_agent", "request_User-Agent", "request.headers.User-Agent", "user_agent.original", "httpRequest.userAgent"},
 	"Referer":    {"referer", "http_referer", "request_Referer", "request.headers.Referer"},
 }
 
@@ -118,6 +124,9 @@ func guess(line string) (Mapping, error) {
 	}
 	var m Mapping
 	for _, a := range attributes {
+		if a == attrRequest && m.has(attrPath) {
+			continue
+		}
 		if path, ok := present(object, usual[a]); ok {
 			m = append(m, mapped{attribute: a, path: path})
 		}
@@ -130,7 +139,7 @@ func guess(line string) (Mapping, error) {
 	if at := object.Get("at"); !m.has(attrTime) && at.Type == gjson.String {
 		return nil, errors.New("the log looks like a trace, which is read by --trace")
 	}
-	if !m.has(attrTime) || !m.has(attrPath) {
+	if !m.has(attrTime) || !m.has(attrPath) && !m.has(attrRequest) {
 		return nil, fmt.Errorf("which fields are the time and the path? Write --map, such as --map time=ts,method=request.method,path=uri,clientIP=remote_addr; "+
 			"the first line has %s", names(object))
 	}

@@ -66,6 +66,8 @@ func TestCombined(t *testing.T) {
 		"IPv4 in IPv6":    {`::ffff:192.0.2.1 - - [29/Nov/2026:00:00:03 +0000] "GET / HTTP/2.0"` + end, `2026-11-29T00:00:03Z 192.0.2.1 GET host="" "/" ?""`},
 		"a host's name":   {`in24.inetnebr.com - - [01/Aug/1995:00:00:01 -0400] "GET /shuttle/mcc-05.txt HTTP/1.0"` + end, `1995-08-01T04:00:01Z in24.inetnebr.com GET host="" "/shuttle/mcc-05.txt" ?""`},
 		"a client of -":   {`- - - [29/Nov/2026:00:00:03 +0000] "GET / HTTP/2.0"` + end, `2026-11-29T00:00:03Z - GET host="" "/" ?""`},
+		"a virtual host":  {`www.example.com:443 203.0.113.9 - - [29/Nov/2026:00:00:03 +0000] "GET / HTTP/1.1"` + end, `2026-11-29T00:00:03Z 203.0.113.9 GET host="" "/" ?""`},
+		"a client's port": {`203.0.113.9:5021 - - [29/Nov/2026:00:00:03 +0000] "GET / HTTP/1.1"` + end, `2026-11-29T00:00:03Z 203.0.113.9 GET host="" "/" ?""`},
 		"a user's name":   {`10.0.0.1 - Ann [the] B. [29/Nov/2026:00:00:03 +0000] "GET / HTTP/2.0"` + end, `2026-11-29T00:00:03Z 10.0.0.1 GET host="" "/" ?""`},
 		"HTTP/0.9":        {`10.0.0.1 - - [29/Nov/2026:00:00:03 +0000] "GET /a b"` + end, `2026-11-29T00:00:03Z 10.0.0.1 GET host="" "/a b" ?""`},
 		"a URL":           {`10.0.0.1 - - [29/Nov/2026:00:00:03 +0000] "GET http://a.example:80?x=1 HTTP/1.1"` + end, `2026-11-29T00:00:03Z 10.0.0.1 GET host="a.example:80" "/" ?"x=1"`},
@@ -159,6 +161,13 @@ func TestJSONLines(t *testing.T) {
 	})
 }
 
+func TestRequestLinesOfJSON(t *testing.T) {
+	checkLines(t, newJSONLines(Mapping{{attribute: attrTime, path: "t"}, {attribute: attrRequest, path: "request"}}, 0), map[string]lineTest{
+		"a line":  {`{"t":1795910403,"request":"PUT /a?b=c HTTP/1.1"}`, `2026-11-29T00:00:03Z - PUT host="" "/a" ?"b=c"`},
+		"no line": {`{"t":1795910403,"request":"-"}`, "error: no HTTP request"},
+	})
+}
+
 func TestUsualFieldsAreFound(t *testing.T) {
 	for name, tc := range map[string]lineTest{
 		"Caddy": {`{"level":"info","ts":1795910403.25,"request":{"remote_ip":"127.0.0.1","remote_port":"4","proto":"HTTP/2.0","method":"GET","host":"localhost","uri":"/a","headers":{"User-Agent":["curl"]}},"status":200}`,
@@ -167,6 +176,8 @@ func TestUsualFieldsAreFound(t *testing.T) {
 			"time=time,method=RequestMethod,path=RequestPath,host=RequestHost,clientIP=ClientHost,header.User-Agent=request_User-Agent"},
 		"Envoy": {`{"start_time":"2026-11-29T00:00:03Z","method":"GET","path":"/","authority":"a","x_forwarded_for":"10.0.0.1","user_agent":"curl"}`,
 			"time=start_time,method=method,path=path,host=authority,clientIP=x_forwarded_for,header.User-Agent=user_agent"},
+		"nginx, the whole line": {`{"time_local":"29/Nov/2026:00:00:03 +0000","remote_addr":"10.0.0.1","request":"GET / HTTP/1.1"}`,
+			"time=time_local,request=request,clientIP=remote_addr"},
 		"a trace":       {`{"at":"0s","path":"/"}`, "error: --trace"},
 		"other names":   {`{"when":1,"what":"/","x":{"y":1}}`, "error: when, what, x.…"},
 		"not an object": {`[]`, "error: JSON"},
