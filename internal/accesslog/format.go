@@ -3,7 +3,6 @@ package accesslog
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -139,15 +138,24 @@ func prepare(format Format, sample []string, o Options) (form, error) {
 	return f, nil
 }
 
-// mappingFor is the mapping that was given, or a guess by the first line that is
-// JSON.
-func mappingFor(sample []string, o Options) (Mapping, error) {
+// mappingFor is the mapping that was given, or the guess by the line that has most of
+// the usual fields: servers write other things than requests, too.
+func mappingFor(sample []string, o Options) (best Mapping, err error) {
 	if o.Mapping != nil {
 		return o.Mapping, nil
 	}
-	i := slices.IndexFunc(sample, func(line string) bool {
-		_, err := guess(line)
-		return !errors.Is(err, errNotJSON)
-	})
-	return guess(sample[max(0, i)])
+	err = errNotJSON
+	for _, line := range sample {
+		m, why := guess(line)
+		if len(m) > len(best) {
+			best = m
+		}
+		if errors.Is(err, errNotJSON) {
+			err = why
+		}
+	}
+	if best != nil {
+		return best, nil
+	}
+	return nil, err
 }

@@ -44,7 +44,7 @@ func readAll(in io.Reader, o Options) (entries []string, r *Reader, err error) {
 }
 
 func TestLinesAreReadInOrder(t *testing.T) {
-	const n = 20_000 // some blocks
+	const n = 6000 // some blocks
 	var log strings.Builder
 	for i := range n {
 		log.WriteString(combinedLine(i) + "\n")
@@ -107,23 +107,24 @@ func TestFormatsAreToldFromTheFirstLines(t *testing.T) {
 		o    Options
 		want string // the format, or what an error says
 	}{
-		"combined":            {combinedLine(1), Options{}, "combined"},
-		"common":              {common, Options{}, "common"},
-		"both":                {combinedLine(1) + "\n" + common + "\n" + combinedLine(1), Options{}, "combined"},
-		"Envoy":               {envoyLine, Options{}, "envoy"},
-		"JSON":                {`{"time":"2026-11-29T00:00:03Z","path":"/"}`, Options{}, "json"},
-		"after junk":          {"starting\n\nx\n{}\n" + envoyLine, Options{}, "envoy"},
-		"by name":             {combinedLine(1), Options{Format: Common}, "common"},
-		"by a mapping":        {`{"a":"2026-11-29T00:00:03Z"}`, Options{Mapping: Mapping{{attribute: attrTime, path: "a"}}}, "json"},
-		"a mapping of what":   {common, Options{Format: Common, Mapping: Mapping{}}, "a mapping is for"},
-		"no such format":      {common, Options{Format: "clf"}, "combined, common, envoy, json"},
-		"unknown":             {"hello\nworld", Options{}, `the first line is "hello"`},
-		"JSON of other names": {`{"when":1}`, Options{}, "--map"},
-		"a trace":             {`{"at":"0s"}`, Options{}, "--trace"},
-		"JSON after a banner": {"hi\n" + `{"time":"2026-11-29T00:00:03Z","path":"/"}`, Options{}, "json"},
-		"empty":               {"", Options{}, "no line"},
-		"only ends":           {"\n\r\n", Options{}, "no line"},
-		"not gzip":            {"\x1f\x8b", Options{}, "inflate"},
+		"combined":                   {combinedLine(1), Options{}, "combined"},
+		"common":                     {common, Options{}, "common"},
+		"both":                       {combinedLine(1) + "\n" + common + "\n" + combinedLine(1), Options{}, "combined"},
+		"Envoy":                      {envoyLine, Options{}, "envoy"},
+		"JSON":                       {`{"time":"2026-11-29T00:00:03Z","path":"/"}`, Options{}, "json"},
+		"after junk":                 {"starting\n\nx\n{}\n" + envoyLine, Options{}, "envoy"},
+		"by name":                    {combinedLine(1), Options{Format: Common}, "common"},
+		"by a mapping":               {`{"a":"2026-11-29T00:00:03Z"}`, Options{Mapping: Mapping{{attribute: attrTime, path: "a"}}}, "json"},
+		"a mapping of what":          {common, Options{Format: Common, Mapping: Mapping{}}, "a mapping is for"},
+		"no such format":             {common, Options{Format: "clf"}, "combined, common, envoy, json"},
+		"unknown":                    {"hello\nworld", Options{}, `the first line is "hello"`},
+		"JSON of other names":        {`{"when":1}`, Options{}, "--map"},
+		"a trace":                    {`{"at":"0s"}`, Options{}, "--trace"},
+		"JSON after a banner":        {"hi\n" + `{"time":"2026-11-29T00:00:03Z","path":"/"}`, Options{}, "json"},
+		"JSON of other things first": {`{"level":"info","ts":1795910403,"msg":"serving"}` + "\n" + `{"ts":1795910403,"request":{"uri":"/"}}`, Options{}, "json"},
+		"empty":                      {"", Options{}, "no line"},
+		"only ends":                  {"\n\r\n", Options{}, "no line"},
+		"not gzip":                   {"\x1f\x8b", Options{}, "inflate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := NewReader(strings.NewReader(tc.text), tc.o)
@@ -177,7 +178,7 @@ func TestBatchesEndWithTheirContextAndTheirConsumer(t *testing.T) {
 // Texts of an entry stay when its batch is used again.
 func TestTextsOutliveTheirBatch(t *testing.T) {
 	var log strings.Builder
-	for i := range 20_000 {
+	for i := range 10_000 { // more blocks than batches
 		log.WriteString(combinedLine(i) + "\n")
 	}
 	r, err := NewReader(strings.NewReader(log.String()), Options{})
