@@ -112,7 +112,10 @@ var usual = map[attribute][]string{
 }
 
 var usualHeaders = map[string][]string{
-	"User-Agent": {"user_agent", "http_user_agent", "request_User-Agent", "request.headers.User-Agent", "user_agent.original", "httpRequest.userAgent"},
+	"User-Agent": {
+		"user_agent", "http_user_agent", "request_User-Agent", "request.headers.User-Agent",
+		"user_agent.original", "httpRequest.userAgent",
+	},
 	"Referer":    {"referer", "http_referer", "request_Referer", "request.headers.Referer"},
 }
 

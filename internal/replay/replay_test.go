@@ -187,14 +187,13 @@ func TestWhatALogDoesNotHaveIsWarnedOf(t *testing.T) {
 	}
 }
 
-// The total and the engine are those of a trace: what differs is where requests
-// come from.
+// What differs is where requests come from.
 func TestALogIsDecidedAsTheSameTraceIs(t *testing.T) {
+	requests := []string{"0 10.0.0.1 GET /a", "1 10.0.0.1 GET /a", "2 10.0.0.1 GET /a", "59 10.0.0.2 POST /b", "60 10.0.0.1 GET /a"}
 	var trace strings.Builder
-	for i, r := range []string{"0 10.0.0.1 GET /a", "1 10.0.0.1 GET /a", "2 10.0.0.1 GET /a", "59 10.0.0.2 POST /b", "60 10.0.0.1 GET /a"} {
+	for _, r := range requests {
 		f := strings.Fields(r)
 		fmt.Fprintf(&trace, "{\"at\":\"%ss\",\"clientIP\":%q,\"method\":%q,\"path\":%q}\n", f[0], f[1], f[2], f[3])
-		_ = i
 	}
 	var p simulate.Policies
 	text := policyOf(perClient, perMethod, noPosts)
@@ -207,7 +206,7 @@ func TestALogIsDecidedAsTheSameTraceIs(t *testing.T) {
 	if err := simulate.Run(t.Context(), simulate.NewTrace("trace", strings.NewReader(trace.String())), engine, io.Discard, summary); err != nil {
 		t.Fatal(err)
 	}
-	got := report(t, logOf("0 10.0.0.1 GET /a", "1 10.0.0.1 GET /a", "2 10.0.0.1 GET /a", "59 10.0.0.2 POST /b", "60 10.0.0.1 GET /a"), text)
+	got := report(t, logOf(requests...), text)
 	if got.Results[0].Admitted != summary.Admitted || got.Log.Requests != summary.Requests || summary.Admitted != 3 {
 		t.Errorf("the log: %+v; the trace: %+v", got.Results[0].Counts, summary)
 	}
