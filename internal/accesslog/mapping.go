@@ -116,7 +116,7 @@ var usualHeaders = map[string][]string{
 		"user_agent", "http_user_agent", "request_User-Agent", "request.headers.User-Agent",
 		"user_agent.original", "httpRequest.userAgent",
 	},
-	"Referer":    {"referer", "http_referer", "request_Referer", "request.headers.Referer"},
+	"Referer": {"referer", "http_referer", "request_Referer", "request.headers.Referer"},
 }
 
 // guess maps the usual fields that a line has.
