@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/term"
 
 	"github.com/tallyman-dev/tallyman/internal/simulate"
 )
@@ -33,6 +36,68 @@ func (p *progress) Decided(r *simulate.Request, d *simulate.Decision) {
 	}
 	p.shown = time.Now()
 	fmt.Fprintf(p.out, "%d requests so far, %v simulated\n", p.Requests+p.Peeks+p.Refunds, p.Latest)
+}
+
+// logProgress shows once a second how far the reading of a log has come.
+type logProgress struct {
+	out          io.Writer // nil when nobody watches
+	counted      *countingReader
+	size         int64 // of the log in bytes; 0 when it is not known
+	began, shown time.Time
+}
+
+// newLogProgress shows progress to whoever watches standard error. The log is read
+// from in, by way of counted.
+func newLogProgress(stderr io.Writer, in io.Reader, counted *countingReader) *logProgress {
+	p := &logProgress{counted: counted, began: time.Now(), shown: time.Now()}
+	if isTerminal(stderr) {
+		p.out = stderr
+	}
+	if f, ok := in.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			p.size = info.Size()
+		}
+	}
+	return p
+}
+
+func (p *logProgress) show(requests int64, latest time.Time) {
+	if p.out == nil || time.Since(p.shown) < time.Second {
+		return
+	}
+	p.shown = time.Now()
+	part := ""
+	if p.size > 0 {
+		part = fmt.Sprintf(" (%d%%)", 100*p.counted.read.Load()/p.size)
+	}
+	fmt.Fprintf(p.out, "%d requests so far%s, %.0f/s, up to %s\n",
+		requests, part, float64(requests)/time.Since(p.began).Seconds(), latest.Format(time.RFC3339))
+}
+
+// countingReader counts what is read. Whoever counts may be another goroutine.
+type countingReader struct {
+	in   io.Reader
+	read atomic.Int64 // bytes
+}
+
+// Read implements io.Reader.
+func (r *countingReader) Read(p []byte) (int, error) {
+	n, err := r.in.Read(p)
+	r.read.Add(int64(n))
+	return n, err
+}
+
+// defaultColumns is the width of what is not written to a terminal.
+const defaultColumns = 72
+
+// columns is the width of a terminal.
+func columns(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return defaultColumns
 }
 
 func isTerminal(w io.Writer) bool {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,10 +13,17 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/simulate"
 )
 
-const simulateLong = `Decide the requests of a trace as Tallyman would, at the times that the trace
-says. Nothing is waited for: times are simulated.
+const simulateLong = `Decide requests as Tallyman would, at the times at which they were made. Nothing is
+waited for: times are simulated.
 
-Each line of the trace is a request as a JSON object:
+The requests of an access log (--log) are decided to tell what policies would have
+done to real traffic: how many requests each limit would have admitted and refused,
+of whom, and when. The format is told from the first lines: combined and common are
+those of nginx and Apache, envoy is Envoy's default, and json is an object a line,
+whose fields --map names. Lines that cannot be read are counted and passed over. The
+report, on standard output, shows keys as they were logged.
+
+Each line of a trace (--trace) is a request as a JSON object:
 
   {"at":"1.5s","method":"GET","path":"/","headers":{"X-Api-Key":"a"},
    "clientIP":"10.0.0.1","cost":2,"op":"take"}
@@ -27,9 +33,23 @@ takeUpTo. Each request is answered by a line on standard output, in the same
 order, and a summary follows on standard error.
 
 The exit code is 0 when all requests were decided, 2 when an argument, the
-policy file or a line of the trace is not valid, and 1 when the store failed.`
+policy file, a line of the trace or all of the log is not valid, and 1 when the
+store failed or the log could not be read to its end.`
 
-const simulateExample = `  # Try a policy on recorded requests
+const simulateExample = `  # What would this policy have done to yesterday's traffic?
+  kubectl tallyman simulate -f policy.yaml --log access.log.1.gz
+
+  # What would change with another one?
+  kubectl tallyman simulate -f policy.yaml --versus new.yaml --log access.log.1.gz
+
+  # The same, also as a page with charts
+  kubectl tallyman simulate -f policy.yaml --versus new.yaml --log access.log.1.gz --html report.html
+
+  # Logs of JSON, from pods
+  kubectl logs deploy/web | kubectl tallyman simulate -f policy.yaml --log - \
+    --map time=ts,method=request.method,path=uri,clientIP=remote_addr,header.X-Api-Key=api_key
+
+  # Try a policy on a trace
   kubectl tallyman simulate -f policy.yaml --trace requests.jsonl
 
   # By the scripts in a Redis, where nothing else is touched and nothing is left
@@ -40,19 +60,36 @@ const simulateExample = `  # Try a policy on recorded requests
 
 // simulateOptions are the flags of simulate.
 type simulateOptions struct {
-	policies, trace, store, start string
+	policies, store string
+	trace, start    string // of a trace
+	log             logOptions
 }
+
+// Flags that go with one of trace and log only.
+var (
+	traceFlags = []string{"start"}
+	logFlags   = []string{"format", "map", "trusted-hops", "versus", "html", "decisions", "output"}
+)
 
 func newSimulateCommand() *cobra.Command {
 	var o simulateOptions
 	c := &cobra.Command{
-		Use:     "simulate -f POLICY.yaml --trace TRACE.jsonl",
-		Short:   "Decide a trace of requests in simulated time",
+		Use:     "simulate -f POLICY.yaml (--log ACCESS.log | --trace TRACE.jsonl)",
+		Short:   "Decide the requests of an access log or a trace in simulated time",
 		Long:    simulateLong,
 		Example: simulateExample,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return o.run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+			run, others := o.run, logFlags
+			if o.trace == "" {
+				run, others = o.runLog, traceFlags
+			}
+			for _, name := range others {
+				if c.Flags().Changed(name) {
+					return fmt.Errorf("--%s does not go with --%s (see %s --help)", name, o.input(), c.CommandPath())
+				}
+			}
+			return run(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	flags := c.Flags()
@@ -61,15 +98,25 @@ func newSimulateCommand() *cobra.Command {
 	flags.StringVar(&o.store, "store", memoryStore, "`URL` of the store that counts: memory: or a Redis as in the sidecar's --store, such as redis://localhost:6379; "+
 		"credentials also from TALLYMAN_STORE_USERNAME and TALLYMAN_STORE_PASSWORD")
 	flags.StringVar(&o.start, "start", "2024-01-01T00:00:00Z", "`time` of the trace's 0s, which windows are aligned to (RFC 3339, from 1970 to 2100)")
-	for _, name := range []string{"filename", "trace"} {
-		if err := c.MarkFlagRequired(name); err != nil {
-			panic(err) // there is no such flag: a fault of ours
-		}
+	o.log.addTo(flags)
+	c.MarkFlagsOneRequired("log", "trace")
+	c.MarkFlagsMutuallyExclusive("log", "trace")
+	if err := c.MarkFlagRequired("filename"); err != nil {
+		panic(err) // there is no such flag: a fault of ours
 	}
 	return c
 }
 
-// run checks all that it is given before it decides the first request.
+// input is the flag that the requests come from.
+func (o *simulateOptions) input() string {
+	if o.trace == "" {
+		return "log"
+	}
+	return "trace"
+}
+
+// run decides a trace. It checks all that it is given before it decides the first
+// request.
 func (o *simulateOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	start, err := parseStart(o.start)
 	if err != nil {
@@ -79,11 +126,12 @@ func (o *simulateOptions) run(ctx context.Context, stdin io.Reader, stdout, stde
 	if err := policyfile.Read(o.policies, "default", policies.Add); err != nil {
 		return err
 	}
-	trace, closeTrace, err := openTrace(ctx, o.trace, stdin)
+	in, closeTrace, err := openInput(ctx, o.trace, stdin)
 	if err != nil {
-		return err
+		return fmt.Errorf("open the trace: %w", err)
 	}
 	defer closeTrace()
+	trace := simulate.NewTrace(inputName(o.trace), in)
 	clock := simulate.NewClock(start)
 	store, err := openStore(ctx, o.store, clock)
 	if err != nil {
@@ -105,25 +153,7 @@ func parseStart(text string) (time.Time, error) {
 	return start, nil
 }
 
-// openTrace opens a file, or standard input, whose reading ends with ctx.
-func openTrace(ctx context.Context, path string, stdin io.Reader) (t *simulate.Trace, closeTrace func(), err error) {
-	if path == "-" {
-		r, w := io.Pipe()
-		go func() { // until the program's end, if nobody writes any more
-			_, err := io.Copy(w, stdin)
-			_ = w.CloseWithError(err)
-		}()
-		stop := context.AfterFunc(ctx, func() { _ = w.CloseWithError(ctx.Err()) })
-		return simulate.NewTrace("stdin", r), func() { stop() }, nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("open the trace: %w", err)
-	}
-	return simulate.NewTrace(path, f), func() { _ = f.Close() }, nil
-}
-
-// runError tells faults of the trace from all else that can go wrong.
+// runError tells faults of a trace from all else that can go wrong.
 func runError(err error) error {
 	switch {
 	case err == nil, errors.As(err, new(*simulate.LineError)):

@@ -12,6 +12,7 @@ const module = "github.com/tallyman-dev/tallyman/"
 // The parts of other people's trees that the rules speak of.
 const (
 	apimachinery = "k8s.io/apimachinery/..."
+	gjson        = "github.com/tidwall/gjson"
 	cel          = "github.com/google/cel-go/..."
 	grpc         = "google.golang.org/grpc/..."
 	prometheus   = "github.com/prometheus/client_golang/..."
@@ -56,6 +57,10 @@ var mayImport = []rule{
 		"counting knows neither HTTP nor Kubernetes"},
 	{"internal/simulate", []string{"internal/limiter", "internal/match", "internal/policy", "sigs.k8s.io/json"},
 		"a simulation is what it simulates and a clock, without Kubernetes and without connections"},
+	{"internal/accesslog", []string{"internal/match", gjson},
+		"logs are read into requests, and who decides these does not matter"},
+	{"internal/replay", []string{"internal/accesslog", "internal/simulate", "internal/match", "internal/policy"},
+		"what a log would have come to is told without files, flags and terminals"},
 	{"internal/store/...", []string{"internal/policy", redis},
 		"definitions in Redis are read in the sidecar, which must stay small"},
 	{"pkg/tallyman", []string{"internal/limiter", "internal/store", "internal/policy", "internal/policyfile", "internal/match"},

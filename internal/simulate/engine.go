@@ -57,6 +57,7 @@ type Engine struct {
 // met is a limit that a request meets.
 type met struct {
 	index  int    // in Engine.limits
+	key    string // match.Outcome.Key
 	denied string // why no count is needed to refuse
 	hit    int    // in Engine.hits, if not denied
 }
@@ -79,6 +80,11 @@ func (e *Engine) Limits() []LimitInfo {
 		infos[i] = e.limits[i].LimitInfo
 	}
 	return infos
+}
+
+// KeyText is a request's key under a limit of Limits, see match.Limit.KeyText.
+func (e *Engine) KeyText(index int, r *match.Request, client string) string {
+	return e.limits[index].matcher.KeyText(r, client)
 }
 
 // Decide implements Decider.
@@ -142,10 +148,10 @@ func (e *Engine) meet(r *Request) {
 		switch {
 		case o.Verdict == match.Skip:
 		case o.Verdict == match.Count:
-			e.met = append(e.met, met{index: i, hit: len(e.hits)})
+			e.met = append(e.met, met{index: i, key: o.Key, hit: len(e.hits)})
 			e.hits = append(e.hits, e.hitOf(i, &o, r.Cost))
 		case o.Override != match.NoOverride:
-			e.met = append(e.met, met{index: i, denied: keyDenied})
+			e.met = append(e.met, met{index: i, key: o.Key, denied: keyDenied})
 		default:
 			e.met = append(e.met, met{index: i, denied: keyMissing})
 		}
@@ -170,7 +176,7 @@ func (e *Engine) hitOf(i int, o *match.Outcome, cost *int64) limiter.Hit {
 func (e *Engine) deny() (d Decision, denied bool) {
 	e.own = e.own[:0]
 	for _, m := range e.met {
-		e.own = append(e.own, LimitDecision{Index: m.index, Allowed: m.denied == ""})
+		e.own = append(e.own, LimitDecision{Index: m.index, Allowed: m.denied == "", Key: m.key})
 		if l := &e.limits[m.index]; m.denied != "" && !l.Shadow && !denied {
 			d.Limit, d.Reason, denied = l.Name, m.denied, true
 		}
@@ -305,7 +311,7 @@ func (e *Engine) conclude(allowed bool) Decision {
 	e.own = e.own[:0]
 	named := -1 // in e.met
 	for i, m := range e.met {
-		own := LimitDecision{Index: m.index}
+		own := LimitDecision{Index: m.index, Key: m.key}
 		if m.denied == "" {
 			shadow := e.hits[m.hit].Shadow
 			own.Allowed = e.results[m.hit].Allowed || allowed && !shadow

@@ -1,9 +1,7 @@
 package simulate
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +44,8 @@ type LimitDecision struct {
 	// Index of the limit in Engine.Limits.
 	Index   int
 	Allowed bool
+	// Key is match.Outcome.Key: empty where the request was refused for want of one.
+	Key string
 }
 
 // Observer is told of every decision, in order.
@@ -57,17 +57,15 @@ type Observer interface {
 // the first line that is not valid, which is a *LineError, or that cannot be
 // decided; the lines for the requests before are written all the same.
 func Run(ctx context.Context, t *Trace, decider Decider, out io.Writer, o Observer) error {
-	buffered := bufio.NewWriter(out)
-	err := run(ctx, t, decider, buffered, o)
-	if failure := flush(buffered); failure != nil && !errors.Is(err, errors.Unwrap(failure)) {
+	answers := NewAnswers(out)
+	err := run(ctx, t, decider, answers, o)
+	if failure := answers.Flush(); failure != nil && !errors.Is(err, errors.Unwrap(failure)) {
 		err = errors.Join(err, failure)
 	}
 	return err
 }
 
-func run(ctx context.Context, t *Trace, decider Decider, out *bufio.Writer, o Observer) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetEscapeHTML(false)
+func run(ctx context.Context, t *Trace, decider Decider, out *Answers, o Observer) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -83,50 +81,14 @@ func run(ctx context.Context, t *Trace, decider Decider, out *bufio.Writer, o Ob
 		if err != nil {
 			return fmt.Errorf("decide %s:%d: %w", t.name, t.line, err)
 		}
-		if err := encoder.Encode(recordOf(r, &d)); err != nil {
-			return fmt.Errorf("write a decision: %w", err)
+		if err := out.Write(0, r.At, &d); err != nil {
+			return err
 		}
 		o.Decided(r, &d)
 		if t.waits() { // whoever sends requests one by one sees the answers so
-			if err := flush(out); err != nil {
+			if err := out.Flush(); err != nil {
 				return err
 			}
 		}
 	}
-}
-
-func flush(out *bufio.Writer) error {
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("write decisions: %w", err)
-	}
-	return nil
-}
-
-// record is a line of the output. A null is a figure that there is none of.
-type record struct {
-	At           string `json:"at"`
-	Allowed      bool   `json:"allowed"`
-	Granted      int64  `json:"granted"`
-	Limit        string `json:"limit"`
-	Remaining    *int64 `json:"remaining"`
-	RetryAfterMs *int64 `json:"retryAfterMs"`
-	ResetAfterMs *int64 `json:"resetAfterMs"`
-	Reason       string `json:"reason"`
-}
-
-func recordOf(r *Request, d *Decision) record {
-	out := record{At: r.At, Allowed: d.Allowed, Granted: d.Granted, Limit: d.Limit, Reason: d.Reason}
-	if d.Counted {
-		out.Remaining = &d.Remaining
-		out.ResetAfterMs = new(milliseconds(d.ResetAfter))
-	}
-	if d.Allowed || d.RetryAfter > 0 {
-		out.RetryAfterMs = new(milliseconds(d.RetryAfter))
-	}
-	return out
-}
-
-// milliseconds rounds up: a request at that time is admitted.
-func milliseconds(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

@@ -1,0 +1,137 @@
+package accesslog
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// blocks cuts a log into blocks of whole lines. It inflates what is gzip, which
+// begins with two bytes of its own.
+type blocks struct {
+	source io.Reader
+	in     io.Reader // nil until the source is looked at
+	buffer []byte
+	kept   int   // bytes of a line that has no end yet, at the buffer's begin
+	line   int64 // number of the next line, from 1
+	// skips says that a line is under way which is too long.
+	skips bool
+	end   error
+	// sampled is a block that was read to be looked at.
+	sampled *block
+}
+
+// block is a part of a log.
+type block struct {
+	lines string
+	first int64 // number of the first line
+	// tooLong says that it has no lines, for the first one is too long.
+	tooLong bool
+}
+
+func newBlocks(in io.Reader) *blocks {
+	return &blocks{source: in, buffer: make([]byte, blockSize), line: 1}
+}
+
+// open tells whether the source is compressed.
+func (b *blocks) open() error {
+	if b.in != nil {
+		return nil
+	}
+	buffered := bufio.NewReaderSize(b.source, blockSize)
+	b.in = buffered
+	magic, err := buffered.Peek(2)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		if b.in, err = gzip.NewReader(buffered); err != nil {
+			return fmt.Errorf("inflate: %w", err)
+		}
+	}
+	return nil
+}
+
+// sample returns the first lines that are not empty, at most n; they are read
+// again by next.
+func (b *blocks) sample(n int) (lines []string, err error) {
+	first, err := b.next()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	for line := range strings.SplitSeq(first.lines, "\n") {
+		if line = strings.TrimRight(line, "\r "); line != "" && len(lines) < n {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 0 {
+		return nil, errors.New("there is no line in it")
+	}
+	b.sampled = &first
+	return lines, nil
+}
+
+// next is the next block. It returns io.EOF after the last, and an error of
+// reading after what was read before it.
+func (b *blocks) next() (block, error) {
+	if b.sampled != nil {
+		out := *b.sampled
+		b.sampled = nil
+		return out, nil
+	}
+	if err := b.open(); err != nil {
+		return block{}, err
+	}
+	for b.end == nil {
+		var n int
+		n, b.end = b.fill()
+		if out, ok := b.cut(n); ok {
+			return out, nil
+		}
+	}
+	return block{}, b.end
+}
+
+// fill reads until the buffer is full or the log ends, and says how much is in it.
+func (b *blocks) fill() (n int, err error) {
+	n = b.kept
+	for err == nil && n < len(b.buffer) {
+		var read int
+		read, err = b.in.Read(b.buffer[n:])
+		n += read
+	}
+	return n, err
+}
+
+// cut makes a block of the n bytes in the buffer, if there is a line in them.
+func (b *blocks) cut(n int) (out block, ok bool) {
+	data := b.buffer[:n]
+	b.kept = 0
+	if b.skips {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			return block{}, false
+		}
+		data, b.skips = data[i+1:], false
+	}
+	last := bytes.LastIndexByte(data, '\n')
+	if b.end != nil {
+		last = len(data) - 1
+	}
+	out = block{first: b.line}
+	switch {
+	case last < 0 && n == len(b.buffer) && len(data) == n:
+		b.skips, out.tooLong = true, true
+		b.line++
+		return out, true
+	case last >= 0:
+		out.lines = string(data[:last+1])
+		b.line += int64(bytes.Count(data[:last+1], []byte("\n")))
+	}
+	b.kept = copy(b.buffer, data[last+1:])
+	return out, last >= 0
+}
