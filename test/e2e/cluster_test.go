@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -75,7 +74,7 @@ func createCluster(ctx context.Context) {
 	dir := GinkgoT().TempDir()
 	kubeconfig = filepath.Join(dir, "kubeconfig")
 	By("creating the kind cluster " + clusterName)
-	args := []string{"create", "cluster", "--name", clusterName, "--kubeconfig", kubeconfig, "--wait", "180s"}
+	args := []string{"create", "cluster", "--name", clusterName, "--kubeconfig", kubeconfig, "--wait", patience.String()}
 	if image := os.Getenv("KIND_NODE_IMAGE"); image != "" {
 		args = append(args, "--image", image)
 	}
@@ -100,27 +99,8 @@ func install(ctx context.Context) {
 	redis := mustRun(ctx, "", "kubectl", "kustomize", filepath.Join(root, "config/redis"))
 	apply(ctx, strings.ReplaceAll(redis, "redis:7-bookworm", redisImage))
 	for _, name := range []string{"redis", "tallyman-manager"} {
-		kubectl(ctx, "rollout", "status", "--namespace", system, "--timeout", "120s", "deployment/"+name)
+		awaitRollout(ctx, system, name)
 	}
-}
-
-// answers is what the client in a pod got: see app.
-type answers struct {
-	Statuses   map[string]int `json:"statuses"`
-	Pods       map[string]int `json:"pods"`
-	Errors     int            `json:"errors"`
-	Error      string         `json:"error"`
-	RetryAfter string         `json:"retryAfter"`
-}
-
-// load has the client of a namespace send requests to its orders.
-func load(ctx context.Context, namespace string, args ...string) answers {
-	GinkgoHelper()
-	all := append([]string{"exec", "--namespace", namespace, "client", "--", "/program", "load"}, args...)
-	out := kubectl(ctx, append(all, "http://orders/")...)
-	var a answers
-	Expect(json.Unmarshal([]byte(out), &a)).To(Succeed(), "of %s", out)
-	return a
 }
 
 // describe prints what helps to find out why a test failed.
