@@ -17,15 +17,12 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-const (
-	clusterName = "tallyman-e2e"
-	// root is the repository, seen from here.
-	root = "../.."
-)
+// root is the repository, seen from here.
+const root = "../.."
 
-// The images that a cluster is given.
 var (
-	ourImages  = []string{"tallyman/manager:e2e", "tallyman/sidecar:e2e", "tallyman/e2e-app:e2e"}
+	clusterName = cmp.Or(os.Getenv("KIND_CLUSTER_NAME"), "tallyman-e2e")
+	// redisImage is what the cluster has in the place of config/redis's.
 	redisImage = cmp.Or(os.Getenv("E2E_REDIS_IMAGE"), "redis:7-bookworm")
 )
 
@@ -79,8 +76,12 @@ func createCluster(ctx context.Context) {
 		args = append(args, "--image", image)
 	}
 	mustRun(ctx, "", "kind", args...)
-	By("loading the images")
-	for _, image := range append([]string{redisImage}, ourImages...) {
+	loadImages(ctx, redisImage, "tallyman/manager:dev", "tallyman/sidecar:dev", "tallyman/app:dev")
+}
+
+func loadImages(ctx context.Context, images ...string) {
+	GinkgoHelper()
+	for _, image := range images {
 		mustRun(ctx, "", "kind", "load", "docker-image", "--name", clusterName, image)
 	}
 }
@@ -90,18 +91,26 @@ func deleteCluster(ctx context.Context) {
 	mustRun(ctx, "", "kind", "delete", "cluster", "--name", clusterName)
 }
 
-// install applies the installer, and a Redis for trials.
-func install(ctx context.Context) {
+// install applies an installer, and a Redis for trials.
+func install(ctx context.Context, installer string) {
 	GinkgoHelper()
-	installer, err := os.ReadFile(filepath.Join(root, "dist/install.yaml"))
-	Expect(err).NotTo(HaveOccurred(), "make build-installer writes it")
-	apply(ctx, string(installer))
+	applyInstaller(ctx, installer)
 	redis := mustRun(ctx, "", "kubectl", "kustomize", filepath.Join(root, "config/redis"))
 	apply(ctx, strings.ReplaceAll(redis, "redis:7-bookworm", redisImage))
 	for _, name := range []string{"redis", "tallyman-manager"} {
 		awaitRollout(ctx, system, name)
 	}
 }
+
+func applyInstaller(ctx context.Context, installer string) {
+	GinkgoHelper()
+	manifests, err := os.ReadFile(installer)
+	Expect(err).NotTo(HaveOccurred(), "make build-installer writes it")
+	apply(ctx, string(manifests))
+}
+
+// currentInstaller is that of this tree.
+var currentInstaller = filepath.Join(root, "dist/install.yaml")
 
 // describe prints what helps to find out why a test failed.
 func describe(ctx context.Context) {

@@ -65,7 +65,7 @@ var _ = Describe("A policy", Ordered, func() {
 		It("lets pods start that nobody opted in", func(ctx SpecContext) {
 			const bystander = "bystander"
 			DeferCleanup(func(ctx SpecContext) { kubectl(ctx, "delete", "pod", bystander) })
-			kubectl(ctx, "run", bystander, "--image", "tallyman/e2e-app:e2e", "--", "wait")
+			kubectl(ctx, "run", bystander, "--image", "tallyman/app:dev", "--", "wait")
 			kubectl(ctx, "wait", "--timeout", patience.String(), "--for", "condition=Ready", "pod/"+bystander)
 		})
 	})

@@ -33,7 +33,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		}
 	}
 	By("installing Tallyman and a Redis")
-	install(ctx)
+	install(ctx, currentInstaller)
 })
 
 var _ = JustAfterEach(func(ctx SpecContext) {
