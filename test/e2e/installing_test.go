@@ -39,7 +39,7 @@ var _ = Describe("Installing", Ordered, Label("kind"), func() {
 		install(ctx, buildPrevious(ctx))
 		deploy(ctx, namespace)
 		DeferCleanup(func(ctx SpecContext) { undeploy(ctx, namespace) })
-		enforce(ctx, namespace, strings.Replace(policy(namespace, 50), "anchor:", "key: [{header: {name: X-Api-Key}}], anchor:", 1))
+		enforce(ctx, namespace, policy(namespace, 50))
 		usedUp, halfUsed := []string{"-header", "X-Api-Key: a"}, []string{"-header", "X-Api-Key: b"}
 		load(ctx, namespace, append(usedUp, "-n", "50")...)
 		load(ctx, namespace, append(halfUsed, "-n", "20")...)

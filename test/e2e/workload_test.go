@@ -18,7 +18,16 @@ func deploy(ctx context.Context, namespace string) {
 	applyFile(ctx, "testdata/shop.yaml", namespace)
 	awaitRollout(ctx, namespace, "orders")
 	kubectl(ctx, "wait", "--namespace", namespace, "--timeout", patience.String(), "--for", "condition=Ready", "pod/client")
-	Eventually(func(ctx SpecContext) int { return load(ctx, namespace).Errors }).WithContext(ctx).Should(BeZero(), "the Service answers")
+	awaitService(ctx, namespace)
+}
+
+// awaitService waits until connections to the workload lead somewhere again, which
+// is some seconds after its pods are ready.
+func awaitService(ctx context.Context, namespace string) {
+	GinkgoHelper()
+	Eventually(func(ctx SpecContext) int {
+		return load(ctx, namespace, "-n", "8", "-header", "X-Api-Key: probe").Errors
+	}).WithContext(ctx).Should(BeZero())
 }
 
 // applyFile applies a file's manifests in a namespace.
@@ -47,9 +56,9 @@ func restart(ctx context.Context, namespace string) {
 	awaitRollout(ctx, namespace, "orders")
 }
 
-// policy is a RateLimitPolicy with one limit for all requests to orders. A window
-// that begins with its first request does not end during a test, and a busy machine
-// is no store that cannot answer.
+// policy is a RateLimitPolicy with one limit for each API key, and for the requests
+// without a key together. A window that begins with its first request does not end
+// during a test, and a busy machine is no store that cannot answer.
 func policy(namespace string, requests int, more ...string) string {
 	return fmt.Sprintf(`
 apiVersion: tallyman.dev/v1alpha1
@@ -60,7 +69,7 @@ spec:
   storeTimeout: 10s
   %s
   limits:
-  - {name: all, requests: %d, window: 1h, algorithm: FixedWindow, anchor: FirstRequest%s}
+  - {name: all, requests: %d, window: 1h, algorithm: FixedWindow, anchor: FirstRequest, key: [{header: {name: X-Api-Key}}]%s}
 `, namespace, field(more, 0), requests, field(more, 1))
 }
 
