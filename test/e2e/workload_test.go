@@ -21,13 +21,14 @@ func deploy(ctx context.Context, namespace string) {
 	awaitService(ctx, namespace)
 }
 
-// awaitService waits until connections to the workload lead somewhere again, which
-// is some seconds after its pods are ready.
+// awaitService waits until the Service leads to the sidecars, which is some seconds
+// after the pods are ready. Until then a connection is refused, or leads elsewhere.
 func awaitService(ctx context.Context, namespace string) {
 	GinkgoHelper()
 	Eventually(func(ctx SpecContext) int {
-		return load(ctx, namespace, "-n", "8", "-header", "X-Api-Key: probe").Errors
-	}).WithContext(ctx).Should(BeZero())
+		got := load(ctx, namespace, "-n", "8", "-header", "X-Api-Key: probe")
+		return got.Statuses["200"] + got.Statuses["429"]
+	}).WithContext(ctx).Should(Equal(8))
 }
 
 // applyFile applies a file's manifests in a namespace.
