@@ -62,11 +62,13 @@ var _ = Describe("A policy", Ordered, func() {
 			}).WithContext(ctx).Should(ContainSubstring("webhook"))
 		})
 
-		It("lets pods start that nobody opted in", func(ctx SpecContext) {
+		It("lets pods start that nobody opted in, and no others", func(ctx SpecContext) {
 			const bystander = "bystander"
-			DeferCleanup(func(ctx SpecContext) { kubectl(ctx, "delete", "pod", bystander) })
 			kubectl(ctx, "run", bystander, "--image", "tallyman/app:dev", "--", "wait")
+			DeferCleanup(func(ctx SpecContext) { kubectl(ctx, "delete", "pod", bystander, "--grace-period", "1") })
 			kubectl(ctx, "wait", "--timeout", patience.String(), "--for", "condition=Ready", "pod/"+bystander)
+			_, err := tryKubectl(ctx, "run", "asks", "--image", "tallyman/app:dev", "--labels", "tallyman.dev/inject=true", "--", "wait")
+			Expect(err).To(MatchError(ContainSubstring("pod.inject.tallyman.dev")))
 		})
 	})
 

@@ -64,16 +64,16 @@ func openWebSocket(ctx context.Context, target string) (string, error) {
 	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
 		return statusOf(response), err
 	}
-	outcome := statusOf(response)
+	outcome := []string{statusOf(response)}
 	for _, word := range []string{"to", "fro"} {
 		fmt.Fprint(connection, word)
 		back := make([]byte, len(word))
 		if _, err := io.ReadFull(in, back); err != nil {
 			return "", err
 		}
-		outcome += " " + string(back)
+		outcome = append(outcome, string(back))
 	}
-	return outcome, nil
+	return strings.Join(outcome, " "), nil
 }
 
 // readEvents reads two events of an endless stream.
@@ -121,11 +121,10 @@ func call(target string, do func(grpc_health_v1.HealthClient) (*grpc_health_v1.H
 		return answer.GetStatus().String(), nil
 	}
 	refusal := status.Convert(err)
-	outcome := refusal.Code().String()
 	for _, detail := range refusal.Details() {
 		if retry, ok := detail.(*errdetails.RetryInfo); ok && retry.GetRetryDelay().AsDuration() > 0 {
-			outcome += " with RetryInfo"
+			return refusal.Code().String() + " with RetryInfo", nil
 		}
 	}
-	return outcome, nil
+	return refusal.Code().String(), nil
 }
