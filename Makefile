@@ -64,15 +64,13 @@ test: redis nginx controlplane ## Run all tests, against a real redis-server, ng
 test-faults: redis ## Run all tests against servers that fail, those that take long too (two to three minutes)
 	go test $(RACE) -count=1 ./test/chaos -chaos.all
 
-# Needs docker, kind and kubectl. See test/e2e/doc.go for what it can be told.
+# See test/e2e/doc.go for what it can be told.
 .PHONY: test-e2e
-test-e2e: ## Test on a kind cluster, as users have it (five minutes or so)
-	@for program in docker kind kubectl; do \
+test-e2e: ## Test on a kind cluster, as users have it (ten minutes or so)
+	@for program in docker kind kubectl curl; do \
 	  command -v $$program >/dev/null || { echo "test-e2e: $$program is missing: install it first" >&2; exit 1; }; \
 	done
-	@$(MAKE) --no-print-directory build-installer images IMAGE_PREFIX=tallyman IMAGE_TAG=e2e
-	@CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/linux-$(ARCH)/e2e-app ./test/e2e/app
-	@docker build --quiet --build-arg PROGRAM=e2e-app --build-arg TARGETARCH=$(ARCH) --tag tallyman/e2e-app:e2e . >/dev/null
+	@$(MAKE) --no-print-directory build-installer images PROGRAMS='$(PROGRAMS) ./test/e2e/app'
 	go test -tags e2e -count=1 -v -timeout 30m ./test/e2e -ginkgo.v -ginkgo.no-color
 
 .PHONY: verify
@@ -105,13 +103,13 @@ stale: generate manifests
 IMAGE_PREFIX ?= tallyman
 IMAGE_TAG ?= dev
 ARCH ?= $(shell go env GOARCH)
-PROGRAMS := manager sidecar
+PROGRAMS ?= ./cmd/manager ./cmd/sidecar
 
 .PHONY: images
-images: ## Build the images (IMAGE_PREFIX=tallyman IMAGE_TAG=dev ARCH=amd64|arm64) with docker
+images: ## Build the images of PROGRAMS (IMAGE_PREFIX=tallyman IMAGE_TAG=dev ARCH=amd64|arm64) with docker
 	@mkdir -p bin/linux-$(ARCH)
-	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -tags=$(BUILD_TAGS) -ldflags='-s -w' -o bin/linux-$(ARCH)/ $(PROGRAMS:%=./cmd/%)
-	@for program in $(PROGRAMS); do \
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -tags=$(BUILD_TAGS) -ldflags='-s -w' -o bin/linux-$(ARCH)/ $(PROGRAMS)
+	@for program in $(notdir $(PROGRAMS)); do \
 	  docker build --quiet --build-arg PROGRAM=$$program --build-arg TARGETARCH=$(ARCH) \
 	    --tag $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG) . >/dev/null; \
 	  echo "images: $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG)"; \

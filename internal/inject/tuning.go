@@ -32,7 +32,9 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 // again before it has read the policies.
 var minMemory = resource.MustParse("32Mi")
 
-// defaultTuning has no limit of CPU: throttled, each request would wait.
+// defaultTuning has no limit of CPU: throttled, each request would wait. The limit of
+// memory is for some 4000 requests in progress at a time. docs/injection.md has the
+// measurements.
 func defaultTuning() tuning {
 	return tuning{
 		logLevel: "info",
@@ -41,7 +43,7 @@ func defaultTuning() tuning {
 				corev1.ResourceCPU:    resource.MustParse("10m"),
 				corev1.ResourceMemory: resource.MustParse("32Mi"),
 			},
-			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")},
+			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")},
 		},
 	}
 }

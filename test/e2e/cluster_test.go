@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -18,15 +17,12 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-const (
-	clusterName = "tallyman-e2e"
-	// root is the repository, seen from here.
-	root = "../.."
-)
+// root is the repository, seen from here.
+const root = "../.."
 
-// The images that a cluster is given.
 var (
-	ourImages  = []string{"tallyman/manager:e2e", "tallyman/sidecar:e2e", "tallyman/e2e-app:e2e"}
+	clusterName = cmp.Or(os.Getenv("KIND_CLUSTER_NAME"), "tallyman-e2e")
+	// redisImage is what the cluster has in the place of config/redis's.
 	redisImage = cmp.Or(os.Getenv("E2E_REDIS_IMAGE"), "redis:7-bookworm")
 )
 
@@ -75,13 +71,17 @@ func createCluster(ctx context.Context) {
 	dir := GinkgoT().TempDir()
 	kubeconfig = filepath.Join(dir, "kubeconfig")
 	By("creating the kind cluster " + clusterName)
-	args := []string{"create", "cluster", "--name", clusterName, "--kubeconfig", kubeconfig, "--wait", "180s"}
+	args := []string{"create", "cluster", "--name", clusterName, "--kubeconfig", kubeconfig, "--wait", patience.String()}
 	if image := os.Getenv("KIND_NODE_IMAGE"); image != "" {
 		args = append(args, "--image", image)
 	}
 	mustRun(ctx, "", "kind", args...)
-	By("loading the images")
-	for _, image := range append([]string{redisImage}, ourImages...) {
+	loadImages(ctx, redisImage, "tallyman/manager:dev", "tallyman/sidecar:dev", "tallyman/app:dev")
+}
+
+func loadImages(ctx context.Context, images ...string) {
+	GinkgoHelper()
+	for _, image := range images {
 		mustRun(ctx, "", "kind", "load", "docker-image", "--name", clusterName, image)
 	}
 }
@@ -91,37 +91,26 @@ func deleteCluster(ctx context.Context) {
 	mustRun(ctx, "", "kind", "delete", "cluster", "--name", clusterName)
 }
 
-// install applies the installer, and a Redis for trials.
-func install(ctx context.Context) {
+// install applies an installer, and a Redis for trials.
+func install(ctx context.Context, installer string) {
 	GinkgoHelper()
-	installer, err := os.ReadFile(filepath.Join(root, "dist/install.yaml"))
-	Expect(err).NotTo(HaveOccurred(), "make build-installer writes it")
-	apply(ctx, string(installer))
+	applyInstaller(ctx, installer)
 	redis := mustRun(ctx, "", "kubectl", "kustomize", filepath.Join(root, "config/redis"))
 	apply(ctx, strings.ReplaceAll(redis, "redis:7-bookworm", redisImage))
 	for _, name := range []string{"redis", "tallyman-manager"} {
-		kubectl(ctx, "rollout", "status", "--namespace", system, "--timeout", "120s", "deployment/"+name)
+		awaitRollout(ctx, system, name)
 	}
 }
 
-// answers is what the client in a pod got: see app.
-type answers struct {
-	Statuses   map[string]int `json:"statuses"`
-	Pods       map[string]int `json:"pods"`
-	Errors     int            `json:"errors"`
-	Error      string         `json:"error"`
-	RetryAfter string         `json:"retryAfter"`
+func applyInstaller(ctx context.Context, installer string) {
+	GinkgoHelper()
+	manifests, err := os.ReadFile(installer)
+	Expect(err).NotTo(HaveOccurred(), "make build-installer writes it")
+	apply(ctx, string(manifests))
 }
 
-// load has the client of a namespace send requests to its orders.
-func load(ctx context.Context, namespace string, args ...string) answers {
-	GinkgoHelper()
-	all := append([]string{"exec", "--namespace", namespace, "client", "--", "/program", "load"}, args...)
-	out := kubectl(ctx, append(all, "http://orders/")...)
-	var a answers
-	Expect(json.Unmarshal([]byte(out), &a)).To(Succeed(), "of %s", out)
-	return a
-}
+// currentInstaller is that of this tree.
+var currentInstaller = filepath.Join(root, "dist/install.yaml")
 
 // describe prints what helps to find out why a test failed.
 func describe(ctx context.Context) {

@@ -14,10 +14,13 @@ import (
 // system is the namespace of the manager.
 const system = "tallyman-system"
 
+// patience bounds what takes some seconds on a machine that has nothing else to do.
+const patience = 3 * time.Minute
+
 func TestE2E(t *testing.T) {
 	RegisterFailHandler(Fail)
 	EnforceDefaultTimeoutsWhenUsingContexts()
-	SetDefaultEventuallyTimeout(time.Minute)
+	SetDefaultEventuallyTimeout(patience)
 	SetDefaultEventuallyPollingInterval(250 * time.Millisecond)
 	RunSpecs(t, "e2e")
 }
@@ -30,7 +33,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		}
 	}
 	By("installing Tallyman and a Redis")
-	install(ctx)
+	install(ctx, currentInstaller)
 })
 
 var _ = JustAfterEach(func(ctx SpecContext) {

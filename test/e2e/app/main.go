@@ -1,173 +1,50 @@
 // Command app is both sides of the end-to-end tests' traffic, in pods that have
-// nothing but it: an API that tells which pod answered, and a client that counts
-// the answers.
+// nothing but it: an API that tells which pod answered, and clients that tell what
+// they were answered.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/signal"
-	"strconv"
-	"strings"
-	"sync"
 	"syscall"
-	"time"
 )
+
+const usage = `usage: app serve                      be the API
+       app load [flags] URL           send requests, and print the answers as JSON
+       app websocket|events|unary|stream HOST:PORT
+                                      open one, and print what came of it
+       app crash                      end the process 1, as by a fault of its own
+       app wait                       do nothing`
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	command := ""
-	if len(os.Args) > 1 {
-		command = os.Args[1]
-	}
-	var err error
-	switch command {
-	case "serve":
-		err = serve(ctx)
-	case "load":
-		err = load(ctx, os.Args[2:])
-	case "wait":
-		<-ctx.Done()
-	default:
-		err = errors.New("usage: app serve | app load [flags] URL | app wait")
-	}
-	if err != nil {
+	if err := run(ctx, append(os.Args[1:], "")); err != nil {
 		fmt.Fprintln(os.Stderr, "app:", err)
 		os.Exit(1)
 	}
 }
 
-// serve answers with the name of the pod until it is told to stop.
-func serve(ctx context.Context) error {
-	name, err := os.Hostname()
-	if err != nil {
-		return err
+func run(ctx context.Context, args []string) error {
+	command, target := args[0], args[min(1, len(args)-1)]
+	if open, ok := streams[command]; ok {
+		return tell(ctx, open, target)
 	}
-	server := &http.Server{
-		Addr:              ":8080",
-		ReadHeaderTimeout: 10 * time.Second,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = fmt.Fprintln(w, name)
-		}),
-	}
-	go func() {
+	switch command {
+	case "serve":
+		return serve(ctx)
+	case "load":
+		return load(ctx, args[1:len(args)-1])
+	case "crash":
+		// A Go program that does not expect it prints its stacks and exits with 2.
+		return syscall.Kill(1, syscall.SIGQUIT)
+	case "wait":
 		<-ctx.Done()
-		deadline, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		_ = server.Shutdown(deadline)
-	}()
-	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
-}
-
-// answers is what a load got.
-type answers struct {
-	// Statuses counts answers by status code.
-	Statuses map[string]int `json:"statuses"`
-	// Pods counts those with status 200 by who answered.
-	Pods map[string]int `json:"pods"`
-	// Errors counts requests without an answer, and Error is one of them.
-	Errors int    `json:"errors"`
-	Error  string `json:"error,omitempty"`
-	// RetryAfter is that of a refusal.
-	RetryAfter string `json:"retryAfter,omitempty"`
-}
-
-// load sends requests and prints what came of them.
-func load(ctx context.Context, args []string) error {
-	flags := flag.NewFlagSet("load", flag.ContinueOnError)
-	n := flags.Int("n", 1, "`number` of requests; 0 goes on for -for")
-	callers := flags.Int("c", 8, "`number` of callers")
-	lasts := flags.Duration("for", 0, "`duration` of a load without a number")
-	header := flags.String("header", "", "a `header`, as Name: value")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if flags.NArg() != 1 {
-		return errors.New("load needs one URL")
-	}
-	if *lasts > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, *lasts)
-		defer cancel()
-	}
-	l := &loader{url: flags.Arg(0), left: *n, endless: *n == 0, answers: answers{Statuses: map[string]int{}, Pods: map[string]int{}}}
-	if name, value, found := strings.Cut(*header, ":"); found {
-		l.name, l.value = name, strings.TrimSpace(value)
-	}
-	// Every request has a connection of its own, so that a Service deals them out.
-	l.client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	var group sync.WaitGroup
-	for range *callers {
-		group.Go(func() { l.run(ctx) })
-	}
-	group.Wait()
-	return json.NewEncoder(os.Stdout).Encode(l.answers)
-}
-
-type loader struct {
-	client           *http.Client
-	url, name, value string
-	endless          bool
-
-	mu   sync.Mutex
-	left int
-	answers
-}
-
-func (l *loader) run(ctx context.Context) {
-	for ctx.Err() == nil && l.next() {
-		l.note(l.ask())
-	}
-}
-
-func (l *loader) next() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.left--
-	return l.endless || l.left >= 0
-}
-
-// ask sends a request to its end, also when the load is over meanwhile.
-func (l *loader) ask() (*http.Response, string, error) {
-	r, err := http.NewRequest(http.MethodGet, l.url, nil)
-	if err != nil {
-		return nil, "", err
-	}
-	if l.name != "" {
-		r.Header.Set(l.name, l.value)
-	}
-	response, err := l.client.Do(r)
-	if err != nil {
-		return nil, "", err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<10))
-	return response, strings.TrimSpace(string(body)), err
-}
-
-func (l *loader) note(r *http.Response, body string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err != nil {
-		l.Errors++
-		l.Error = err.Error()
-		return
-	}
-	l.Statuses[strconv.Itoa(r.StatusCode)]++
-	switch r.StatusCode {
-	case http.StatusOK:
-		l.Pods[body]++
-	case http.StatusTooManyRequests:
-		l.RetryAfter = r.Header.Get("Retry-After")
+		return nil
+	default:
+		return errors.New(usage)
 	}
 }
