@@ -31,7 +31,7 @@ func newProxy(app *url.URL, log *slog.Logger) (proxy http.Handler, closeIdle fun
 		if upstream.IsPlain(r) && !httplimit.IsGRPC(r) {
 			quick.ServeHTTP(w, r)
 		} else {
-			whole.ServeHTTP(w, r)
+			whole.ServeHTTP(newFinalHeaders(w), r)
 		}
 	}
 	return keepOurHeaders(http.HandlerFunc(choose)), func() {
@@ -124,33 +124,6 @@ func rewrite(r *httputil.ProxyRequest, app *url.URL) {
 	if peer, _, err := net.SplitHostPort(r.In.RemoteAddr); err == nil {
 		before := r.Out.Header["X-Forwarded-For"]
 		r.Out.Header["X-Forwarded-For"] = append(slices.Clip(before), peer)
-	}
-}
-
-// legacyHeaders have one value: where we tell of our limit, the app's own must
-// not come beside it. RateLimit and RateLimit-Policy are lists, and join.
-var legacyHeaders = []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
-
-// ourLegacyHeaders marks, in a request's context, that the response has some.
-type ourLegacyHeaders struct{}
-
-// keepOurHeaders has a proxy, which is next, add the app's headers to ours, and none
-// of its own.
-func keepOurHeaders(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header()["Content-Type"] = nil // or the server guesses it where the app says none
-		if _, ours := w.Header()[legacyHeaders[0]]; ours {
-			r = r.WithContext(context.WithValue(r.Context(), ourLegacyHeaders{}, true))
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func dropLegacyHeaders(r *http.Response) {
-	if r.Request.Context().Value(ourLegacyHeaders{}) != nil {
-		for _, name := range legacyHeaders {
-			r.Header.Del(name)
-		}
 	}
 }
 
