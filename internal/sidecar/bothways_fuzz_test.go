@@ -161,7 +161,9 @@ func readMessage(resp *http.Response) (message, error) {
 	return message{resp.Status, resp.Header, resp.Trailer, string(body)}, err
 }
 
-func get(method string) string { return method + " /a?b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n" }
+func get(method string) string {
+	return method + " /a?b HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+}
 
 // The seeds are what apps do, and what they should not.
 var answers = []string{
