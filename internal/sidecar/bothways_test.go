@@ -18,7 +18,7 @@ import (
 // byBothWays tests what holds whichever way a request takes to the app.
 func byBothWays(t *testing.T, app *url.URL, test func(t *testing.T, proxy *httptest.Server)) {
 	t.Helper()
-	quick, whole := ways(t, app)
+	quick, whole, _ := ways(t, app)
 	for name, proxy := range map[string]*httptest.Server{"quick": quick, "whole": whole} {
 		t.Run(name, func(t *testing.T) { test(t, proxy) })
 	}
@@ -173,7 +173,7 @@ func TestAnswersThatNobodyAskedForReachNobody(t *testing.T) {
 			sent <- struct{}{}
 		}
 	})
-	quick, _ := ways(t, app)
+	quick, _, _ := ways(t, app)
 	c := client(t, false)
 	for range 20 {
 		if _, body := do(t, c, newRequest(t, "GET", quick.URL, nil)); body != "ok" {
@@ -224,7 +224,7 @@ func TestProxyFindsAnAppThatIsStartedAgain(t *testing.T) {
 	answer := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "app") })
 	first := httptest.NewServer(answer)
 	address := first.Listener.Addr().String()
-	quick, whole := ways(t, urlOf(t, first))
+	quick, whole, _ := ways(t, urlOf(t, first))
 	proxies := []*httptest.Server{quick, whole}
 	expect := func(status int) {
 		t.Helper()
