@@ -146,6 +146,9 @@ func TestTargetsSpeakOfCasesThatTheDefaultsRun(t *testing.T) {
 	for _, c := range p.loads {
 		taking[c.name] = c.contestants
 	}
+	for _, c := range p.proxies {
+		taking[c.name] = c.contestants
+	}
 	for _, c := range p.shared {
 		taking[c.name] = c.contestants
 	}
