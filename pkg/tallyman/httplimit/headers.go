@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
@@ -46,18 +45,25 @@ func SetHeaders(h http.Header, d tallyman.Decision) {
 }
 
 func setIETF(h http.Header, limits []*tallyman.LimitDecision) {
-	var policies, states strings.Builder
+	policies, states := make([]byte, 0, 128), make([]byte, 0, 128) // of one limit or two
 	for i, l := range limits {
 		if i > 0 {
-			policies.WriteString(", ")
-			states.WriteString(", ")
+			policies, states = append(policies, ", "...), append(states, ", "...)
 		}
-		// Titles are names of Kubernetes objects and need no escapes.
-		policies.WriteString(`"` + l.Title + `";q=` + number(l.Requests) + ";w=" + seconds(l.Window))
-		states.WriteString(`"` + l.Title + `";r=` + number(l.Remaining) + ";t=" + seconds(l.ResetAfter))
+		policies = appendItem(policies, l.Title, ";q=", l.Requests, ";w=", wholeSeconds(l.Window))
+		states = appendItem(states, l.Title, ";r=", l.Remaining, ";t=", wholeSeconds(l.ResetAfter))
 	}
-	h.Set("RateLimit-Policy", policies.String())
-	h.Set("RateLimit", states.String())
+	// In their canonical form: this is done for every request, and Set would make it anew.
+	h["Ratelimit-Policy"] = []string{string(policies)}
+	h["Ratelimit"] = []string{string(states)}
+}
+
+// appendItem appends a string with two integer parameters. Titles are names of
+// Kubernetes objects and need no escapes.
+func appendItem(b []byte, title, parameter1 string, value1 int64, parameter2 string, value2 int64) []byte {
+	b = append(append(append(b, '"'), title...), '"')
+	b = strconv.AppendInt(append(b, parameter1...), bounded(value1), 10)
+	return strconv.AppendInt(append(b, parameter2...), bounded(value2), 10)
 }
 
 // told are the limits to be told of in a style, the nearest to its end first.
@@ -103,10 +109,12 @@ func share(l *tallyman.LimitDecision) float64 {
 	return float64(l.Remaining) / float64(max(1, l.Capacity))
 }
 
-// number is an integer of a structured field, which has at most 15 digits
-// (RFC 9651 section 3.3.1).
-func number(n int64) string { return strconv.FormatInt(min(n, 999_999_999_999_999), 10) }
+// bounded is an integer that a structured field can have, which is one of at most 15
+// digits (RFC 9651 section 3.3.1).
+func bounded(n int64) int64 { return min(n, 999_999_999_999_999) }
 
-func seconds(d time.Duration) string {
-	return number(int64((d + time.Second - 1) / time.Second))
-}
+func number(n int64) string { return strconv.FormatInt(bounded(n), 10) }
+
+func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+func seconds(d time.Duration) string { return number(wholeSeconds(d)) }
