@@ -203,7 +203,11 @@ func (b *bench) measure(ctx context.Context, p plan) error {
 		}
 		defer proxies.close()
 		for _, c := range p.proxies {
-			repeated = append(repeated, proxies.step(c))
+			if c.repeated {
+				repeated = append(repeated, proxies.step(c))
+			} else {
+				once = append(once, proxies.step(c))
+			}
 		}
 	}
 	for _, c := range p.shared {

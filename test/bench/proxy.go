@@ -12,8 +12,8 @@ import (
 
 // The names of the cases of proxies.
 const (
-	proxyCase       = "proxy/64"     // as fast as they can
-	proxyPacedCase  = "proxy/64/70%" // at 70 % of what they can
+	proxyCase       = "proxy/64"  // as fast as they can
+	proxyPacedCase  = "proxy/70%" // at 70 % of what they can
 	proxyMemoryCase = "proxy/memory"
 )
 
@@ -26,9 +26,9 @@ func proxyCases() []proxyCaseOf {
 		all = append(all, proxyNginx)
 	}
 	return []proxyCaseOf{
-		{proxyCase, all, (*proxyBench).saturate, proxyColumns},
-		{proxyPacedCase, all[1:], (*proxyBench).pace, proxyPacedColumns},
-		{proxyMemoryCase, []string{proxyTallyman, proxyLeased, proxyExact}, (*proxyBench).weigh, proxyMemoryColumns},
+		{proxyCase, all, (*proxyBench).saturate, true, proxyColumns},
+		{proxyPacedCase, all[1:], (*proxyBench).pace, true, proxyPacedColumns},
+		{proxyMemoryCase, []string{proxyTallyman, proxyLeased, proxyExact}, (*proxyBench).weigh, false, proxyMemoryColumns},
 	}
 }
 
@@ -37,6 +37,7 @@ type proxyCaseOf struct {
 	name        string
 	contestants []string
 	sample      func(p *proxyBench, ctx context.Context, name string) (map[string]float64, error)
+	repeated    bool
 	columns     []column
 }
 

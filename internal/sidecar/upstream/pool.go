@@ -41,16 +41,16 @@ func (p *Pool) exchange(r *http.Request, inform func(*http.Response)) (resp *htt
 			return nil, nil, nil, err
 		}
 		stop = context.AfterFunc(r.Context(), c.close)
-		if err = c.send(r); err == nil {
-			resp, err = c.receive(r, inform)
-			if err == nil {
+		err = c.send(r)
+		again := err != nil && c.reused && r.Context().Err() == nil
+		if err == nil {
+			if resp, err = c.receive(r, inform); err == nil {
 				return resp, c, stop, nil
 			}
-			c.reused = false // the app has got the request
 		}
 		stop()
 		c.close()
-		if !c.reused || r.Context().Err() != nil {
+		if !again {
 			return nil, nil, nil, err
 		}
 	}
