@@ -70,7 +70,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	cases := flags.String("cases", "", "only cases whose names begin with one of these, such as exact/10k,leased")
 	contestants := flags.String("contestants", "", "only these, such as tallyman,redis_rate")
 	callers := flags.String("callers", "1,64,256", "numbers of callers in the exact cases")
-	quick := flags.Bool("quick", false, "a look of less than a minute: fewer cases, short samples, two repeats")
+	quick := flags.Bool("quick", false, "a look of a minute or so: fewer cases, short samples, two repeats")
 	flags.IntVar(&o.repeat, "repeat", 5, "samples of each contestant in each case, of which the median counts")
 	flags.DurationVar(&o.duration, "duration", 300*time.Millisecond, "length of a sample, after a warm-up of a third of it")
 	flags.IntVar(&o.windows, "windows", 5, "seconds of each case with several processes")
