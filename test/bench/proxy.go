@@ -221,7 +221,10 @@ type spent struct {
 // spentBy takes the CPU time of a proxy, and of all of us but the clients.
 func (p *proxyBench) spentBy(proxy *process) (s spent, err error) {
 	s.at = time.Now()
-	cpus := map[int]time.Duration{proxy.pid: 0, p.app.pid: 0, p.server.pid: 0, os.Getpid(): 0}
+	if s.ours, err = cpuOfSelf(); err != nil {
+		return s, err
+	}
+	cpus := map[int]time.Duration{proxy.pid: 0, p.app.pid: 0, p.server.pid: 0}
 	for pid := range cpus {
 		if cpus[pid], err = cpuOf(pid); err != nil {
 			return s, err
