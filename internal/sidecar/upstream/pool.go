@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -110,8 +111,7 @@ func (p *Pool) closeOld() {
 		p.idle[old].close()
 		old++
 	}
-	p.idle = append(p.idle[:0], p.idle[old:]...)
-	clear(p.idle[len(p.idle) : len(p.idle)+old])
+	p.idle = slices.Delete(p.idle, 0, old)
 	if p.sweep = nil; len(p.idle) > 0 {
 		p.sweep = time.AfterFunc(idleTimeout-time.Since(p.idle[0].idleSince), p.closeOld)
 	}
