@@ -8,12 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -46,12 +49,19 @@ func visit(in io.Reader, out io.Writer) error {
 	}
 	hs := make(histograms, v.Connections)
 	all := make([]visited, v.Connections)
+	due := make([]chan time.Time, v.Connections)
 	start := time.Now()
-	var connections sync.WaitGroup
-	for i := range v.Connections {
-		connections.Go(func() { all[i] = v.onOne(i, start, hs.shard(i)) })
+	var running sync.WaitGroup
+	if v.PerSecond > 0 {
+		for i := range due {
+			due[i] = make(chan time.Time, 1+int(v.PerSecond*v.length().Seconds())/len(due)) // all of them
+		}
+		running.Go(func() { v.pace(start, due) })
 	}
-	connections.Wait()
+	for i := range due {
+		running.Go(func() { all[i] = v.onOne(start, due[i], hs.shard(i)) })
+	}
+	running.Wait()
 	total := visited{Seconds: v.Duration.Seconds(), P50: hs.percentile(0.50), P99: hs.percentile(0.99)}
 	for _, one := range all {
 		total.All += one.All
@@ -61,38 +71,66 @@ func visit(in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(total)
 }
 
-// onOne makes the visits of one connection, and stops at the first error.
-func (v *visits) onOne(number int, start time.Time, h *histogram) (got visited) {
+func (v *visits) length() time.Duration { return v.WarmUp + v.Duration }
+
+// pace tells the connections, in turn, when their visits are due. It sleeps in a thread
+// of its own, and so wakes up in time to some 60 µs; goroutines can be late by 1 ms, and
+// then all at once.
+func (v *visits) pace(start time.Time, due []chan time.Time) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	between := time.Duration(float64(time.Second) / v.PerSecond)
+	for n := 0; time.Duration(n)*between < v.length(); n++ {
+		at := start.Add(time.Duration(n) * between)
+		for wait := time.Until(at); wait > 0; wait = time.Until(at) { // a signal can cut it short
+			pause := syscall.NsecToTimespec(wait.Nanoseconds())
+			_ = syscall.Nanosleep(&pause, nil)
+		}
+		due[n%len(due)] <- at
+	}
+	for _, c := range due {
+		close(c)
+	}
+}
+
+// onOne makes the visits of one connection, when they are due or, with nil, one after
+// the other. It stops at the first error.
+func (v *visits) onOne(start time.Time, due <-chan time.Time, h *histogram) (got visited) {
 	conn, err := net.Dial("tcp", v.Addr)
 	if err != nil {
 		return visited{Errors: 1}
 	}
 	defer func() { _ = conn.Close() }()
 	reader := bufio.NewReader(conn)
-	counting := start.Add(v.WarmUp)
-	end := counting.Add(v.Duration)
-	var pause time.Duration
-	if v.PerSecond > 0 {
-		pause = time.Duration(float64(v.Connections) / v.PerSecond * float64(time.Second))
-	}
-	due := start.Add(pause / time.Duration(v.Connections) * time.Duration(number))
-	for due.Before(end) {
-		time.Sleep(time.Until(due))
+	counting, end := start.Add(v.WarmUp), start.Add(v.length())
+	for at := range times(due, end) {
 		if err := exchange(conn, reader); err != nil {
 			got.Errors++
 			return got
 		}
-		now := time.Now()
 		got.All++
-		if !due.Before(counting) {
+		if !at.Before(counting) {
 			got.Requests++
-			h.record(now.Sub(due).Nanoseconds())
-		}
-		if due = due.Add(pause); pause == 0 {
-			due = now
+			h.record(time.Since(at).Nanoseconds())
 		}
 	}
 	return got
+}
+
+// times are those from which visits count as waiting.
+func times(due <-chan time.Time, end time.Time) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		if due == nil {
+			for now := time.Now(); now.Before(end) && yield(now); now = time.Now() {
+			}
+			return
+		}
+		for at := range due {
+			if !yield(at) {
+				return
+			}
+		}
+	}
 }
 
 var request = []byte("GET /v1/orders HTTP/1.1\r\nHost: shop.example\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n")
