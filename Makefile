@@ -126,7 +126,7 @@ build-installer: ## Write dist/install.yaml, all that a cluster needs besides a 
 
 # Other options: make bench BENCH_FLAGS='--quick', or --help. See docs/performance.md.
 .PHONY: bench
-bench: redis ## Measure the engine against other rate limiters (minutes; BENCH_FLAGS=--quick: one)
+bench: redis ## Measure the engine and the proxy against others (minutes; BENCH_FLAGS=--quick: one)
 	@cd test/bench && go run . $(BENCH_FLAGS)
 
 .PHONY: bench-test

@@ -36,6 +36,7 @@ func run() error {
 		fmt.Println("sidecar", version())
 		return nil
 	}
+	tuneMemory(os.Getenv)
 	logging.Disable() // go-redis's own log; its errors reach us, and are logged
 	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: config.LogLevel}))
 

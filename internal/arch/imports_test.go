@@ -71,6 +71,8 @@ var mayImport = []rule{
 		"adapters use what any application could use"},
 	{"internal/sidecar/envoy", []string{"pkg/tallyman/...", grpc, protobuf, rpc, "github.com/envoyproxy/go-control-plane/envoy/..."},
 		"Envoy's protocols, and the large library of their messages, are in one place"},
+	{"internal/sidecar/upstream", nil,
+		"it is a proxy's way to the app, and knows nothing of limits"},
 	{"internal/sidecar/...", []string{"pkg/tallyman/...", prometheus},
 		"the sidecar is an application of the public library, which thereby proves sufficient"},
 	{"cmd/sidecar", []string{"internal/sidecar/...", "pkg/tallyman/...", prometheus, "github.com/redis/go-redis/v9/logging", roots},

@@ -2,6 +2,8 @@ package sidecar
 
 import (
 	"fmt"
+	"io"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -19,7 +21,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logging.Disable() // of connections that tests cut on purpose
+	logging.Disable()         // of connections that tests cut on purpose
+	log.SetOutput(io.Discard) // http.Transport's, of apps that send what nobody asked for
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		removeBinary()
 		os.Exit(code)

@@ -1,7 +1,9 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,33 +15,74 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tallyman-dev/tallyman/internal/sidecar/upstream"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
 )
 
 // newProxy returns the way to the app. It passes on bodies, trailers, upgrades
 // and streams as they come, and changes nothing but X-Forwarded-For, to which it
-// appends the peer.
-func newProxy(upstream *url.URL, log *slog.Logger) (proxy http.Handler, closeIdle func()) {
+// appends the peer. There are two ways, which clients cannot tell apart: a quick one
+// for plain requests, and one for all.
+func newProxy(app *url.URL, log *slog.Logger) (proxy http.Handler, closeIdle func()) {
+	failed := badGateway(log)
+	quick, closeQuick := newForwarder(app, failed)
+	whole, closeWhole := newReverseProxy(app, failed, log)
+	choose := func(w http.ResponseWriter, r *http.Request) {
+		if upstream.IsPlain(r) && !httplimit.IsGRPC(r) {
+			quick.ServeHTTP(w, r)
+		} else {
+			whole.ServeHTTP(newFinalHeaders(w), r)
+		}
+	}
+	return keepOurHeaders(http.HandlerFunc(choose)), func() {
+		closeQuick()
+		closeWhole()
+	}
+}
+
+// failureHandler answers a request that the app does not.
+type failureHandler func(http.ResponseWriter, *http.Request, error)
+
+func newForwarder(app *url.URL, failed failureHandler) (f *upstream.Forwarder, closeIdle func()) {
+	pool := upstream.NewPool(func(ctx context.Context) (net.Conn, error) {
+		return dialer.DialContext(ctx, "tcp", net.JoinHostPort(app.Hostname(), cmp.Or(app.Port(), "80")))
+	})
+	return &upstream.Forwarder{
+		Pool: pool, BufferPool: &buffers{}, ModifyResponse: modifyResponse, ErrorHandler: failed,
+	}, pool.CloseIdle
+}
+
+func newReverseProxy(app *url.URL, failed failureHandler, log *slog.Logger) (p *httputil.ReverseProxy, closeIdle func()) {
 	transport := newTransport()
+	return &httputil.ReverseProxy{
+		Rewrite:        func(r *httputil.ProxyRequest) { rewrite(r, app) },
+		Transport:      transport,
+		FlushInterval:  -1,
+		BufferPool:     &buffers{},
+		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ModifyResponse: modifyResponse,
+		ErrorHandler:   failed,
+	}, transport.closeIdle
+}
+
+// badGateway answers for an app that does not.
+func badGateway(log *slog.Logger) failureHandler {
 	var complaint occasion
-	return keepLegacyHeaders(&httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { rewrite(r, upstream) },
-		Transport:     transport,
-		FlushInterval: -1,
-		BufferPool:    &buffers{},
-		ErrorLog:      slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		ModifyResponse: func(r *http.Response) error {
-			dropLegacyHeaders(r)
-			return nil
-		},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			// Else it is the client that has gone.
-			if r.Context().Err() == nil && complaint.due(time.Now()) {
-				log.Warn("The app does not answer", "error", err)
-			}
-			writeProblem(w, http.StatusBadGateway, "The app did not answer.")
-		},
-	}), transport.closeIdle
+	return func(w http.ResponseWriter, r *http.Request, err error) {
+		// Else it is the client that has gone.
+		if r.Context().Err() == nil && complaint.due(time.Now()) {
+			log.Warn("The app does not answer", "error", err)
+		}
+		writeProblem(w, http.StatusBadGateway, "The app did not answer.")
+	}
+}
+
+func modifyResponse(r *http.Response) error {
+	if r.StatusCode < 100 { // net/http panics when it is to send one
+		return fmt.Errorf("the app's response has the status %03d, which is none", r.StatusCode)
+	}
+	dropLegacyHeaders(r)
+	return nil
 }
 
 // complainEvery is the shortest time between two lines of the log about an app
@@ -60,8 +103,8 @@ func (o *occasion) due(now time.Time) bool {
 // us have set: whether to believe them is the app's business, as without us.
 var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
 
-func rewrite(r *httputil.ProxyRequest, upstream *url.URL) {
-	r.Out.URL.Scheme, r.Out.URL.Host = upstream.Scheme, upstream.Host
+func rewrite(r *httputil.ProxyRequest, app *url.URL) {
+	r.Out.URL.Scheme, r.Out.URL.Host = app.Scheme, app.Host
 	// A target such as http:login has no path, and is counted as one of /.
 	r.Out.URL.Opaque = ""
 	r.Out.URL.RawQuery = r.In.URL.RawQuery // as sent, also where it cannot be parsed
@@ -84,43 +127,21 @@ func rewrite(r *httputil.ProxyRequest, upstream *url.URL) {
 	}
 }
 
-// legacyHeaders have one value: where we tell of our limit, the app's own must
-// not come beside it. RateLimit and RateLimit-Policy are lists, and join.
-var legacyHeaders = []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"}
-
-// ourLegacyHeaders marks, in a request's context, that the response has some.
-type ourLegacyHeaders struct{}
-
-func keepLegacyHeaders(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, ours := w.Header()[legacyHeaders[0]]; ours {
-			r = r.WithContext(context.WithValue(r.Context(), ourLegacyHeaders{}, true))
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func dropLegacyHeaders(r *http.Response) {
-	if r.Request.Context().Value(ourLegacyHeaders{}) != nil {
-		for _, name := range legacyHeaders {
-			r.Header.Del(name)
-		}
-	}
-}
-
 // transport speaks HTTP/2 without TLS for gRPC, which is nothing else, and
 // HTTP/1.1, which every app speaks, for all the rest.
 type transport struct{ http1, http2 *http.Transport }
 
+var dialer = &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
+
 func newTransport() *transport {
-	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	base := func() *http.Transport {
 		return &http.Transport{
 			DialContext:     dialer.DialContext,
 			MaxIdleConns:    1024,
 			IdleConnTimeout: 90 * time.Second,
 			// All idle connections are to one app.
-			MaxIdleConnsPerHost: 1024,
+			MaxIdleConnsPerHost:    1024,
+			MaxResponseHeaderBytes: upstream.MaxResponseHead,
 			// The body goes through as the app has sent it.
 			DisableCompression: true,
 			Protocols:          new(http.Protocols),

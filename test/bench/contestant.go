@@ -61,7 +61,7 @@ type contestant struct {
 var script = []string{"eval", "evalsha", "evalsha_ro", "fcall"}
 
 // contestants in the order of the tables.
-var contestants = slices.Concat(ours, peers, floor, rateLimitServices)
+var contestants = slices.Concat(ours, peers, floor, rateLimitServices, proxies)
 
 func contestantNamed(name string) (contestant, error) {
 	i := slices.IndexFunc(contestants, func(c contestant) bool { return c.name == name })

@@ -24,17 +24,29 @@ var errTargets = errors.New("targets failed")
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	var err error
-	if len(os.Args) > 1 && os.Args[1] == workerCommand {
-		err = work(ctx, os.Stdin, os.Stdout)
-	} else {
-		err = run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	}
+	err := dispatch(ctx, os.Args[1:])
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 	default:
 		_, _ = fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
+	}
+}
+
+// dispatch does what the first argument says where this program is one of the
+// processes of a run, and else runs.
+func dispatch(ctx context.Context, args []string) error {
+	switch {
+	case len(args) == 1 && args[0] == workerCommand:
+		return work(ctx, os.Stdin, os.Stdout)
+	case len(args) == 1 && args[0] == clientsCommand:
+		return visit(os.Stdin, os.Stdout)
+	case len(args) == 2 && args[0] == appCommand:
+		return serveApp(args[1])
+	case len(args) == 3 && args[0] == reverseProxyCommand:
+		return serveReverseProxy(args[1], args[2])
+	default:
+		return run(ctx, args, os.Stdout, os.Stderr)
 	}
 }
 
@@ -58,7 +70,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 	cases := flags.String("cases", "", "only cases whose names begin with one of these, such as exact/10k,leased")
 	contestants := flags.String("contestants", "", "only these, such as tallyman,redis_rate")
 	callers := flags.String("callers", "1,64,256", "numbers of callers in the exact cases")
-	quick := flags.Bool("quick", false, "a look of less than a minute: fewer cases, short samples, two repeats")
+	quick := flags.Bool("quick", false, "a look of a minute or so: fewer cases, short samples, two repeats")
 	flags.IntVar(&o.repeat, "repeat", 5, "samples of each contestant in each case, of which the median counts")
 	flags.DurationVar(&o.duration, "duration", 300*time.Millisecond, "length of a sample, after a warm-up of a third of it")
 	flags.IntVar(&o.windows, "windows", 5, "seconds of each case with several processes")
@@ -95,7 +107,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 }
 
 // quickCases are those that say the most.
-var quickCases = []string{"exact/hot/64", "exact/10k/1", "exact/10k/64", "limits", "denied/hot/2", "leased", steadyCase, bytesCase}
+var quickCases = []string{"exact/hot/64", "exact/10k/1", "exact/10k/64", "limits", "denied/hot/2", "leased", proxyCase, steadyCase, bytesCase}
 
 func (o *options) hurry() {
 	if len(o.cases) == 0 {
@@ -114,6 +126,7 @@ func list(text string) []string {
 // plan is what a run is to measure.
 type plan struct {
 	loads       []loadCase
+	proxies     []proxyCaseOf
 	shared      []sharedCase
 	bytes       bool
 	contestants []string // only these; empty: all
@@ -123,10 +136,11 @@ func (o *options) plan() (plan, error) {
 	p := plan{
 		loads:       slices.DeleteFunc(loadCases(o.callers), func(c loadCase) bool { return !chosen(c.name, o.cases) }),
 		shared:      slices.DeleteFunc(sharedCases(o.windows), func(c sharedCase) bool { return !chosen(c.name, o.cases) }),
+		proxies:     slices.DeleteFunc(proxyCases(), func(c proxyCaseOf) bool { return !chosen(c.name, o.cases) }),
 		bytes:       chosen(bytesCase, o.cases),
 		contestants: o.contestants,
 	}
-	if len(p.loads) == 0 && len(p.shared) == 0 && !p.bytes {
+	if len(p.loads) == 0 && len(p.proxies) == 0 && len(p.shared) == 0 && !p.bytes {
 		return p, fmt.Errorf("--cases: no case has a name that begins with one of %q", o.cases)
 	}
 	return p, nil
@@ -141,6 +155,11 @@ func (p *plan) includes(caseName, contestant string) bool {
 // contestantsOf are those of a case, or none if it is not planned.
 func (p *plan) contestantsOf(caseName string) []string {
 	for _, c := range p.loads {
+		if c.name == caseName {
+			return c.contestants
+		}
+	}
+	for _, c := range p.proxies {
 		if c.name == caseName {
 			return c.contestants
 		}
@@ -200,6 +219,20 @@ func (b *bench) measure(ctx context.Context, p plan) error {
 	for _, c := range p.loads {
 		repeated = append(repeated, b.loadStep(c))
 	}
+	if len(p.proxies) > 0 {
+		proxies, err := b.openProxyBench(ctx)
+		if err != nil {
+			return err
+		}
+		defer proxies.close()
+		for _, c := range p.proxies {
+			if c.repeated {
+				repeated = append(repeated, proxies.step(c))
+			} else {
+				once = append(once, proxies.step(c))
+			}
+		}
+	}
 	for _, c := range p.shared {
 		once = append(once, b.sharedStep(c))
 	}
@@ -221,6 +254,13 @@ func writeTables(w io.Writer, redisVersion string, r results, p plan) {
 		}
 	}
 	writeTable(w, r, rows, loadColumns)
+	for _, c := range p.proxies {
+		rows = nil
+		for _, name := range c.contestants {
+			rows = append(rows, row{c.name, name, proxyReverse})
+		}
+		writeTable(w, r, rows, c.columns)
+	}
 	rows = nil
 	for _, c := range p.shared {
 		for _, name := range c.contestants {

@@ -34,11 +34,9 @@ func (s *server) read(ctx context.Context, commands []string) (r reading, err er
 	if r.machine, err = cpuOfMachine(); err != nil {
 		return r, err
 	}
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+	if r.client, err = cpuOfSelf(); err != nil {
 		return r, err
 	}
-	r.client = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 	for _, pid := range s.peers {
 		peer, err := cpuOf(pid)
 		if err != nil {
@@ -59,7 +57,15 @@ func others(from, to reading) float64 {
 	return max(0, rest.Seconds()/to.at.Sub(from.at).Seconds())
 }
 
-// cpuOf is the CPU time of all threads of a process.
+func cpuOfSelf() (time.Duration, error) {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0, err
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), nil
+}
+
+// cpuOf is the CPU time of all threads of a process, which are to live as long as it.
 func cpuOf(pid int) (total time.Duration, err error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil {

@@ -15,11 +15,21 @@ const (
 	calls      = "calls"      // commands sent to Redis for each decision
 	clientCPU  = "clientCPU"  // of this process
 	redisCPU   = "redisCPU"   // of redis-server
-	cpu        = "cpu"        // of both
+	cpu        = "cpu"        // of both; for proxies, of all processes that take part
 	failures   = "errors"     // number
 	wrong      = "wrong"      // number of decisions that are errors, or refusals where there is plenty
 	share      = "share"      // admitted, of all decisions
 	otherCPU   = "others"     // cores that others used meanwhile
+)
+
+// The metrics of proxies, besides those of a load: there, decisions are requests.
+const (
+	proxyCPU     = "proxyCPU"     // µs of its process for each request
+	p50Added     = "p50Added"     // ns more than without a proxy, at the same rate
+	p99Added     = "p99Added"     // the same
+	memoryAtRest = "memoryAtRest" // MiB, resident
+	memoryAtPeak = "memoryAtPeak" // MiB, resident, the most under load
+	programSize  = "programSize"  // MB
 )
 
 // The metrics of several processes on one key.

@@ -45,6 +45,30 @@ var sharedColumns = []column{
 	{"errors", failures, whole},
 }
 
+var proxyColumns = []column{
+	{"requests/s", throughput, thousands},
+	{"p50 µs", p50, microseconds},
+	{"p99 µs", p99, microseconds},
+	{"CPU proxy", proxyCPU, two},
+	{"CPU Redis", redisCPU, two},
+	{"CPU µs", cpu, two},
+	{"errors", failures, whole},
+	{"others", otherCPU, two},
+}
+
+var proxyPacedColumns = append([]column{
+	{"p50 added", p50Added, microseconds},
+	{"p99 added", p99Added, microseconds},
+}, proxyColumns...)
+
+var proxyMemoryColumns = []column{
+	{"MiB at rest", memoryAtRest, two},
+	{"MiB at most", memoryAtPeak, two},
+	{"program MB", programSize, two},
+	{"requests/s", throughput, thousands},
+	{"errors", failures, whole},
+}
+
 var bytesColumns = []column{
 	{"Redis keys", redisKeys, two},
 	{"MEMORY USAGE, 1 request", bytesOfOne, whole},

@@ -98,6 +98,16 @@ var targets = []target{
 	{"rate limit service, leased: throughput", rls64, rlsTallymanLeased, throughput, peer(rlsEmpty), atLeast, 0.95},
 	{"rate limit service against a peer: throughput", rls64, rlsTallyman, throughput, peer(rlsPeer), atLeast, 1.8},
 
+	{"proxy, no limit: throughput", proxyCase, proxyTallyman, throughput, peer(proxyReverse), atLeast, 1.2},
+	{"proxy, leased: throughput", proxyCase, proxyLeased, throughput, peer(proxyReverse), atLeast, 1.15},
+	{"proxy, exact: throughput", proxyCase, proxyExact, throughput, peer(proxyReverse), atLeast, 1},
+	{"proxy, no limit, 70 % load: p99 added, ns", proxyPacedCase, proxyTallyman, p99Added, none, atMost, 1e6},
+	{"proxy, leased, 70 % load: p99 added, ns", proxyPacedCase, proxyLeased, p99Added, none, atMost, 1e6},
+	{"proxy, exact, 70 % load: p99 added, ns", proxyPacedCase, proxyExact, p99Added, none, atMost, 1e6},
+	{"proxy, at rest: MiB", proxyMemoryCase, proxyExact, memoryAtRest, none, atMost, 25},
+	{"proxy, 10,000 requests/s: MiB", proxyMemoryCase, proxyExact, memoryAtPeak, none, atMost, 64},
+	{"sidecar's program: MB", proxyMemoryCase, proxyExact, programSize, none, atMost, 25},
+
 	{"four processes, TokenBucket: over", accuracyCase, tallyman, over, none, atMost, 0},
 	{"four processes, TokenBucket: share", accuracyCase, tallyman, fulfilled, none, atLeast, 0.995},
 	{"four processes, FixedWindow: over", accuracyCase, tallymanFixedWindow, over, none, atMost, 0},
