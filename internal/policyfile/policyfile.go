@@ -84,7 +84,7 @@ func (r *reader) read(d *document) {
 	r.documents++
 	data, err := yaml.YAMLToJSONStrict(d.text)
 	if err != nil {
-		line, err := syntaxError(err, d.first)
+		line, err := d.syntaxError(err)
 		r.faults = append(r.faults, &Fault{File: r.file, Line: line, Err: err})
 		return
 	}
