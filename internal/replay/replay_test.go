@@ -141,6 +141,18 @@ func TestRequestsThatAreDeniedForTheirKeyAreReported(t *testing.T) {
 	}
 }
 
+// Of a long key only the beginning is shown.
+func TestKeysWithTheSameBeginningAreTwo(t *testing.T) {
+	log := logOf("0 10.0.0.1 GET /"+strings.Repeat("a", 200)+"/1", "0 10.0.0.1 GET /"+strings.Repeat("a", 200)+"/2")
+	const refusing = "name: paths, algorithm: FixedWindow, requests: 0, window: 1h, key: [{path: {}}]"
+	r := report(t, log, policyOf(perClient), policyOf(refusing))
+	for _, keys := range [][]replay.KeyResult{r.Results[1].Limits[0].MostRefused, r.Changes.NewlyRefusedKeys} {
+		if len(keys) != 2 || keys[0].Refused != 1 || keys[1].Refused != 1 {
+			t.Errorf("%v are reported", keys)
+		}
+	}
+}
+
 // A line is logged when its request ends: a window that has begun does not end
 // because of a line from before.
 func TestTimesThatGoBackALittleOpenNoWindowAgain(t *testing.T) {
