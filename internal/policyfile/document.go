@@ -14,8 +14,9 @@ type document struct {
 	text []byte
 	// before is how many lines of the file come before it.
 	before int
-	// first is the number in the file of the first line that holds something.
-	first int
+	// first is the number in the file of the first line that holds something, and
+	// last that of the last line.
+	first, last int
 	// root is the text's, once a line of it was asked for.
 	root *yaml.Node
 }
@@ -35,6 +36,7 @@ func documents(data []byte) iter.Seq[*document] {
 			}
 			d.text = append(d.text, text...)
 			line++
+			d.last = line
 			if d.first == 0 && isContent(text) {
 				d.first = line
 			}

@@ -75,7 +75,7 @@ func (d *document) syntaxError(err error) (line int, plain error) {
 	}
 	line = d.first
 	if n, err := strconv.Atoi(found[1]); err == nil {
-		line = d.before + n
+		line = min(d.before+n, d.last) // the library may miss something behind the end
 	}
 	text = yamlLater.ReplaceAllString(strings.TrimPrefix(text, found[0]), "; ")
 	return line, errors.New("not valid YAML: " + text)
