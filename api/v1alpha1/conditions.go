@@ -49,5 +49,5 @@ const (
 )
 
 // ReasonClientChosenKey is the reason of the Evadable condition: all limits have a
-// key with a part that clients choose, such as a header; the message names them.
+// key with a part that clients choose, such as a header.
 const ReasonClientChosenKey = "ClientChosenKey"

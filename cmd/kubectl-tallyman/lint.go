@@ -3,11 +3,11 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -79,7 +79,7 @@ func newLintCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			l := linter{findings: []finding{}, files: map[string]bool{}}
 			for _, path := range args {
-				if err := l.path(path, c.InOrStdin()); err != nil {
+				if err := l.path(c.Context(), path, c.InOrStdin()); err != nil {
 					return err
 				}
 			}
@@ -92,20 +92,20 @@ func newLintCommand() *cobra.Command {
 }
 
 // path reads a file, all of a directory, or standard input.
-func (l *linter) path(path string, stdin io.Reader) error {
+func (l *linter) path(ctx context.Context, path string, stdin io.Reader) error {
 	if path == "-" {
-		data, err := io.ReadAll(stdin)
+		data, err := readInput(ctx, path, stdin)
 		if err != nil {
-			return failure{fmt.Errorf("read standard input: %w", err)}
+			return runError(fmt.Errorf("read standard input: %w", err))
 		}
-		l.text("stdin", data)
+		l.text(inputName(path), data)
 		return nil
 	}
 	return filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || name != path && !isManifest(name) {
 			return err
 		}
-		data, err := os.ReadFile(name)
+		data, err := readInput(ctx, name, stdin)
 		if err != nil {
 			return err
 		}
@@ -114,6 +114,16 @@ func (l *linter) path(path string, stdin io.Reader) error {
 		}
 		return nil
 	})
+}
+
+// readInput reads a policy file, or standard input for -.
+func readInput(ctx context.Context, path string, stdin io.Reader) ([]byte, error) {
+	in, closeInput, err := openInput(ctx, path, stdin)
+	if err != nil {
+		return nil, err
+	}
+	defer closeInput()
+	return policyfile.ReadAll(in)
 }
 
 func isManifest(name string) bool {

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/tallyman-dev/tallyman/internal/simulate"
 )
 
@@ -85,26 +83,4 @@ func (r *countingReader) Read(p []byte) (int, error) {
 	n, err := r.in.Read(p)
 	r.read.Add(int64(n))
 	return n, err
-}
-
-// defaultColumns is the width of what is not written to a terminal.
-const defaultColumns = 72
-
-// columns is the width of a terminal.
-func columns(w io.Writer) int {
-	if f, ok := w.(*os.File); ok {
-		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
-			return width
-		}
-	}
-	return defaultColumns
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -80,7 +80,7 @@ func newSimulateCommand() *cobra.Command {
 		Example: simulateExample,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			run, others := o.run, logFlags
+			run, others := o.runTrace, logFlags
 			if o.trace == "" {
 				run, others = o.runLog, traceFlags
 			}
@@ -115,9 +115,9 @@ func (o *simulateOptions) input() string {
 	return "trace"
 }
 
-// run decides a trace. It checks all that it is given before it decides the first
+// runTrace decides a trace. It checks all that it is given before it decides the first
 // request.
-func (o *simulateOptions) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) (err error) {
+func (o *simulateOptions) runTrace(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) (err error) {
 	start, err := parseStart(o.start)
 	if err != nil {
 		return err

@@ -276,25 +276,32 @@ func TestALogThatIsCutIsReportedWithExitCode1(t *testing.T) {
 	}
 }
 
-func TestALogThatIsWaitedForCanBeInterrupted(t *testing.T) {
-	c, _, stderr := program(t.Context(), "simulate", "-f", file(t, "clients.yaml", clientsText), "--log", "-")
-	stdin, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	// More than a pipe holds: it is being read.
-	if _, err := io.WriteString(stdin, strings.Repeat(accessText, 1000)); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	_ = c.Wait()
-	if code := c.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(stderr.String(), "interrupted") {
-		t.Errorf("exit code %d: %s", code, stderr)
+func TestInputThatIsWaitedForCanBeInterrupted(t *testing.T) {
+	for name, args := range map[string][]string{
+		"a log":    {"simulate", "-f", file(t, "clients.yaml", clientsText), "--log", "-"},
+		"policies": {"lint", "-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _, stderr := program(t.Context(), args...)
+			stdin, err := c.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			// More than a pipe holds: it is being read.
+			if _, err := io.WriteString(stdin, strings.Repeat(accessText, 1000)); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Wait()
+			if code := c.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(stderr.String(), "interrupted") {
+				t.Errorf("exit code %d: %s", code, stderr)
+			}
+		})
 	}
 }
 

@@ -21,8 +21,8 @@ type blocks struct {
 	// skips says that a line is under way which is too long.
 	skips bool
 	end   error
-	// sampled is a block that was read to be looked at.
-	sampled *block
+	// sampled are blocks that were read to be looked at.
+	sampled []block
 }
 
 // block is a part of a log.
@@ -59,28 +59,34 @@ func (b *blocks) open() error {
 // sample returns the first lines that are not empty, at most n; they are read
 // again by next.
 func (b *blocks) sample(n int) (lines []string, err error) {
-	first, err := b.next()
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	for line := range strings.SplitSeq(first.lines, "\n") {
-		if line = strings.TrimRight(line, "\r "); line != "" && len(lines) < n {
-			lines = append(lines, line)
+	var sampled []block
+	for len(lines) == 0 {
+		next, err := b.next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, errors.New("there is no line in it")
+		case err != nil:
+			return nil, err
+		}
+		for line := range strings.SplitSeq(next.lines, "\n") {
+			if line = strings.TrimRight(line, "\r "); line != "" && len(lines) < n {
+				lines = append(lines, line)
+			}
+		}
+		if len(lines) > 0 || next.tooLong {
+			sampled = append(sampled, next)
 		}
 	}
-	if len(lines) == 0 {
-		return nil, errors.New("there is no line in it")
-	}
-	b.sampled = &first
+	b.sampled = sampled
 	return lines, nil
 }
 
 // next is the next block. It returns io.EOF after the last, and an error of
 // reading after what was read before it.
 func (b *blocks) next() (block, error) {
-	if b.sampled != nil {
-		out := *b.sampled
-		b.sampled = nil
+	if len(b.sampled) > 0 {
+		out := b.sampled[0]
+		b.sampled = b.sampled[1:]
 		return out, nil
 	}
 	if err := b.open(); err != nil {

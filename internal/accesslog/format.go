@@ -20,9 +20,9 @@ const (
 	JSON Format = "json"
 )
 
-// Formats are all that there are. One that reads less comes after one that reads
+// formats are all that there are. One that reads less comes after one that reads
 // more of the same line.
-var Formats = []Format{Combined, Common, Envoy, JSON}
+var formats = []Format{Combined, Common, Envoy, JSON}
 
 // Fields say what of a request a log can tell; time and query are not asked for.
 type Fields struct {
@@ -69,7 +69,7 @@ func recognise(sample []string, o Options) (form, error) {
 		return prepare(JSON, sample, o)
 	}
 	best, bestRead, why := form{}, 0, error(nil)
-	for _, format := range Formats {
+	for _, format := range formats {
 		f, err := prepare(format, sample, o)
 		if err != nil {
 			why = err
@@ -104,7 +104,7 @@ func (f form) reads(sample []string) (n int) {
 
 func listFormats() string {
 	var all []string
-	for _, f := range Formats {
+	for _, f := range formats {
 		all = append(all, string(f))
 	}
 	return strings.Join(all, ", ")

@@ -23,10 +23,10 @@ func covers(a, b *policy.Limit) bool {
 	return isPlain(a) && isPlain(b) && countsAllOf(a, b) && isStricter(a, b)
 }
 
-// isPlain leaves out what would need more thought: overrides, counts that overshoot,
-// and requests in progress.
+// isPlain leaves out what would need more thought: overrides, pods that overshoot or
+// refuse while others have something left, and requests in progress.
 func isPlain(l *policy.Limit) bool {
-	return len(l.Overrides) == 0 && l.Distribution.Mode != policy.Synced && l.Algorithm != policy.Concurrency
+	return len(l.Overrides) == 0 && l.Distribution.Mode == policy.Exact && l.Algorithm != policy.Concurrency
 }
 
 // countsAllOf says whether a counts each request that b counts, at the same cost and
@@ -35,7 +35,8 @@ func countsAllOf(a, b *policy.Limit) bool {
 	everyRequest := len(a.Match) == 0 && len(a.Except) == 0
 	sameRequests := reflect.DeepEqual(a.Match, b.Match) && reflect.DeepEqual(a.Except, b.Except)
 	sameKeys := reflect.DeepEqual(a.Key, b.Key) && a.OnMissingKey == b.OnMissingKey
-	return (everyRequest || sameRequests) && (len(a.Key) == 0 || sameKeys) && reflect.DeepEqual(a.Cost, b.Cost)
+	oneCounter := len(a.Key) == 0 && b.OnMissingKey != policy.MissingDeny // which refuses whatever is left
+	return (everyRequest || sameRequests) && (oneCounter || sameKeys) && reflect.DeepEqual(a.Cost, b.Cost)
 }
 
 // isStricter compares the numbers.

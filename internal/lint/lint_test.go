@@ -71,6 +71,9 @@ func TestWarnings(t *testing.T) {
 		"another cost":         {total + "  - {name: a, requests: 20, window: 1m, cost: {requests: 5}}\n", nil},
 		"a stricter client's":  {total + "  - {name: a, requests: 5, window: 1m, " + byKey + "}\n", nil},
 		"an override":          {total + "  - {name: a, requests: 20, window: 1m, " + byKey + ", overrides: [{keys: [x], requests: 1}]}\n", nil},
+		"a key that must be":   {total + "  - {name: a, requests: 20, window: 1m, onMissingKey: Deny, " + byKey + "}\n", nil},
+		"shares of pods":       {total + "  - {name: a, requests: 20, window: 1m, distribution: {mode: Split}}\n", nil},
+		"leases of pods":       {total + "  - {name: a, requests: 20, window: 1m, distribution: {mode: Leased}}\n", nil},
 		"one that overshoots":  {strings.Replace(total, "1m", "1m, distribution: {mode: Synced}", 1) + "  - {name: a, requests: 20, window: 1m}\n", nil},
 		"requests in progress": {"  - {name: a, algorithm: Concurrency, requests: 5, window: 1m}\n  - {name: b, algorithm: Concurrency, requests: 9, window: 1m}\n", nil},
 	} {

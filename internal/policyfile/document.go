@@ -11,10 +11,14 @@ import (
 
 // document is one of a YAML stream.
 type document struct {
-	// text is preceded by empty lines, so that its line numbers are the file's.
 	text []byte
-	// first is the first line that holds something.
-	first int
+	// before is how many lines of the file come before it.
+	before int
+	// first is the number in the file of the first line that holds something, and
+	// last that of the last line.
+	first, last int
+	// root is the text's, once a line of it was asked for.
+	root *yaml.Node
 }
 
 // documents are those of a YAML stream that hold something.
@@ -27,11 +31,12 @@ func documents(data []byte) iter.Seq[*document] {
 				if d.first > 0 && !yield(&d) {
 					return
 				}
-				d = document{text: bytes.Repeat([]byte("\n"), line)}
+				d = document{before: line}
 				text = rest
 			}
 			d.text = append(d.text, text...)
 			line++
+			d.last = line
 			if d.first == 0 && isContent(text) {
 				d.first = line
 			}
@@ -59,11 +64,14 @@ var step = regexp.MustCompile(`[^.\[\]]+`)
 // lineOf is the line of a field, or of the nearest one around it that the
 // document has.
 func (d *document) lineOf(path string) int {
-	var root yaml.Node
-	if err := yaml.Unmarshal(d.text, &root); err != nil || len(root.Content) == 0 {
+	if d.root == nil {
+		d.root = new(yaml.Node)
+		_ = yaml.Unmarshal(d.text, d.root) // what is no YAML has no fields
+	}
+	if len(d.root.Content) == 0 {
 		return d.first
 	}
-	line, at := d.first, root.Content[0]
+	line, at := d.first, d.root.Content[0]
 	for _, name := range step.FindAllString(path, -1) {
 		if at.Kind == yaml.AliasNode {
 			at = at.Alias
@@ -72,7 +80,7 @@ func (d *document) lineOf(path string) int {
 		if key == nil {
 			break
 		}
-		line, at = key.Line, value
+		line, at = d.before+key.Line, value
 	}
 	return line
 }
@@ -87,10 +95,8 @@ func child(of *yaml.Node, name string) (begin, value *yaml.Node) {
 			}
 		}
 	case yaml.SequenceNode:
-		for i, item := range of.Content {
-			if strconv.Itoa(i) == name {
-				return item, item
-			}
+		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(of.Content) {
+			return of.Content[i], of.Content[i]
 		}
 	}
 	return nil, nil

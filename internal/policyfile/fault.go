@@ -67,14 +67,15 @@ var (
 )
 
 // syntaxError takes the line out of a message of the YAML library.
-func syntaxError(err error, first int) (line int, plain error) {
+func (d *document) syntaxError(err error) (line int, plain error) {
 	text := err.Error()
 	found := yamlPreamble.FindStringSubmatch(text)
 	if found == nil {
-		return first, err
+		return d.first, err
 	}
-	if line, _ = strconv.Atoi(found[1]); line == 0 {
-		line = first
+	line = d.first
+	if n, err := strconv.Atoi(found[1]); err == nil {
+		line = min(d.before+n, d.last) // the library may miss something behind the end
 	}
 	text = yamlLater.ReplaceAllString(strings.TrimPrefix(text, found[0]), "; ")
 	return line, errors.New("not valid YAML: " + text)

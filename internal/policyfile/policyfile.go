@@ -36,28 +36,29 @@ type Accept func(policy.Definition) error
 // name no namespace are of the given one. Its error is all Faults of the file, or
 // says why it cannot be read; policies may have been accepted before.
 func Read(path, namespace string, accept Accept) error {
-	data, err := readAll(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read the policy file: %w", err)
+	}
+	defer f.Close()
+	data, err := ReadAll(f)
 	if err != nil {
 		return fmt.Errorf("read the policy file: %w", err)
 	}
 	return Parse(path, data, namespace, accept)
 }
 
-func readAll(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxSize+1))
-	if err == nil && len(data) > maxSize {
-		err = fmt.Errorf("%s has more than the %d bytes allowed", path, maxSize)
-	}
-	return data, err
+// ReadAll reads the text of a file for Parse, and of one that is too large no more
+// than Parse needs to say so.
+func ReadAll(in io.Reader) ([]byte, error) {
+	return io.ReadAll(io.LimitReader(in, maxSize+1))
 }
 
 // Parse is Read for the text of a file, whose name is told in faults.
 func Parse(file string, data []byte, namespace string, accept Accept) error {
+	if len(data) > maxSize {
+		return Faults{{File: file, Line: 1, Err: fmt.Errorf("the file has more than the %d bytes allowed: split it", maxSize)}}
+	}
 	r := reader{file: file, namespace: namespace, accept: accept, seen: map[string]int{}}
 	for d := range documents(data) {
 		r.read(d)
@@ -84,13 +85,13 @@ func (r *reader) read(d *document) {
 	r.documents++
 	data, err := yaml.YAMLToJSONStrict(d.text)
 	if err != nil {
-		line, err := syntaxError(err, d.first)
+		line, err := d.syntaxError(err)
 		r.faults = append(r.faults, &Fault{File: r.file, Line: line, Err: err})
 		return
 	}
 	o, at, err := parseObject(data)
 	if err != nil {
-		r.faults = append(r.faults, &Fault{File: r.file, Line: d.lineOf(at), Err: err, Foreign: o.isForeign()})
+		r.faults = append(r.faults, &Fault{File: r.file, Line: d.lineOf(at), Err: err, Foreign: o.isForeign(data)})
 		return
 	}
 	definition, err := o.definition(r.namespace, fmt.Sprintf("policy-%d", r.documents))
@@ -150,9 +151,13 @@ func parseObject(data []byte) (o object, at string, err error) {
 	return o, "", nil
 }
 
-// isForeign says whether the object is of another kind in another API group.
-func (o *object) isForeign() bool {
-	return o.Kind != "" && o.Kind != kind && o.APIVersion != "" && !strings.HasPrefix(o.APIVersion, group+"/")
+// isForeign says whether the object, with this text, is of another kind in another
+// API group. A List of policies, as kubectl get prints it, is not.
+func (o *object) isForeign(data []byte) bool {
+	if o.Kind == "" || o.Kind == kind || o.APIVersion == "" || strings.HasPrefix(o.APIVersion, group+"/") {
+		return false
+	}
+	return o.Kind != "List" || !bytes.Contains(data, []byte(`"kind":"`+kind+`"`)) // as YAMLToJSON writes it
 }
 
 // unknownField is the name in a decoder's complaint, or empty.

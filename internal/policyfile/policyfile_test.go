@@ -152,12 +152,24 @@ spec:
 	}
 }
 
+func TestFilesThatAreTooLargeAreRefused(t *testing.T) {
+	data, err := ReadAll(strings.NewReader(strings.Repeat("#", 2*maxSize)))
+	if err != nil || len(data) != maxSize+1 {
+		t.Fatalf("read %d bytes, %v", len(data), err)
+	}
+	if err := Parse("p.yaml", data, "default", nil); err == nil || !strings.Contains(err.Error(), "p.yaml:1: the file has more than the 16777216 bytes") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestObjectsOfOthersAreForeign(t *testing.T) {
 	for text, want := range map[string]bool{
 		"apiVersion: v1\nkind: Service\nspec: {}\n":                           true,
 		"apiVersion: tallyman.dev/v1alpha1\nkind: RateLimitPolicies\n":        false,
 		"apiVersion: tallyman.io/v1alpha1\nkind: RateLimitPolicy\nspec: {}\n": false,
 		"kind: Service\n": false,
+		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service}\n":                            true,
+		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: tallyman.dev/v1alpha1, kind: RateLimitPolicy}\n": false,
 	} {
 		faults, ok := errors.AsType[Faults](Parse("p.yaml", []byte(text), "default", nil))
 		if !ok || len(faults) != 1 || faults[0].Foreign != want {

@@ -6,7 +6,6 @@ import (
 	"html/template"
 	"io"
 	"strings"
-	"time"
 )
 
 // htmlColumns is into how many parts the charts of a page divide the time at most.
@@ -20,13 +19,8 @@ var htmlText string
 func (r *Report) WriteHTML(out io.Writer) error {
 	f := r.time.frame(htmlColumns)
 	page, err := template.New("report").Funcs(template.FuncMap{
-		"chart": func(c Counts) drawing { return draw(c.series.in(f), f) },
-		"clock": func(t any) string {
-			if p, ok := t.(*time.Time); ok {
-				return clock(*p)
-			}
-			return clock(t.(time.Time))
-		},
+		"chart":    func(c Counts) drawing { return draw(c.series.in(f), f) },
+		"clock":    clock,
 		"duration": duration,
 	}).Parse(htmlText)
 	if err != nil {

@@ -22,8 +22,9 @@ type Side struct {
 // Replay decides the requests of a log, by one side or by two to compare. It is
 // for one goroutine.
 type Replay struct {
-	sides   []*side
-	changes [2]keyCounts // by whether the second side admits
+	sides []*side
+	// Requests that only the second side refuses, and that only it admits.
+	newlyRefused, newlyAdmitted int64
 
 	first, latest int64 // times of the log in µs since 1970; 0 before the first
 	stepsBack     int64
@@ -53,7 +54,7 @@ func New(sides ...Side) *Replay {
 	for _, from := range sides {
 		s := &side{Side: from}
 		for _, l := range from.Engine.Limits() {
-			s.limits = append(s.limits, limitTally{LimitInfo: l})
+			s.limits = append(s.limits, limitTally{LimitInfo: l, refusedKeys: keyCounts{}})
 		}
 		r.sides = append(r.sides, s)
 	}
@@ -77,7 +78,7 @@ func (r *Replay) Decide(ctx context.Context, entries []accesslog.Entry) error {
 func (r *Replay) decide(ctx context.Context, e *accesslog.Entry) error {
 	r.note(e.Micros)
 	r.request.Since, r.request.Match = time.Duration(e.Micros)*time.Microsecond, e.Request
-	var fates [2]fate
+	var refusals [2]*keyCount // by side; nil where the request is admitted
 	for i, s := range r.sides {
 		d, err := s.Engine.Decide(ctx, &r.request)
 		if err != nil {
@@ -88,11 +89,10 @@ func (r *Replay) decide(ctx context.Context, e *accesslog.Entry) error {
 				return err
 			}
 		}
-		fates[i].admitted = d.Allowed
-		s.count(e, &r.request, &d, &fates[i])
+		refusals[i] = s.count(e, &r.request, &d)
 	}
-	if len(r.sides) == 2 && fates[0].admitted != fates[1].admitted {
-		r.change(&fates)
+	if len(r.sides) == 2 {
+		r.compare(refusals[0], refusals[1])
 	}
 	return nil
 }
@@ -109,16 +109,9 @@ func (r *Replay) note(micros int64) {
 	r.latest = max(r.latest, micros)
 }
 
-// fate is what becomes of a request on one side.
-type fate struct {
-	admitted bool
-	// Of a refused request, the limit that is named, and the key there.
-	limit string
-	key   *keyCount
-}
-
-// count adds a decision to the side's tallies.
-func (s *side) count(e *accesslog.Entry, r *simulate.Request, d *simulate.Decision, f *fate) {
+// count adds a decision to the side's tallies. Of a request that is refused it returns
+// the key under the limit that is named.
+func (s *side) count(e *accesslog.Entry, r *simulate.Request, d *simulate.Decision) (refusal *keyCount) {
 	s.total.add(e.Micros, d.Allowed)
 	for i := range d.Limits {
 		own := &d.Limits[i]
@@ -132,27 +125,23 @@ func (s *side) count(e *accesslog.Entry, r *simulate.Request, d *simulate.Decisi
 			key = l.refusedKeys.note(own.Key, s.Engine.KeyText(own.Index, &r.Match, e.ClientName))
 		}
 		key.n++
-		if l.Name == d.Limit {
-			f.limit, f.key = l.Name, key
+		if !d.Allowed && l.Name == d.Limit {
+			refusal = key
 		}
 	}
+	return refusal
 }
 
-// change counts a request whose fate differs, by the limit and the key of the side
-// that refuses it.
-func (r *Replay) change(fates *[2]fate) {
-	refusing, changes := &fates[1], &r.changes[0]
-	if fates[1].admitted {
-		refusing, changes = &fates[0], &r.changes[1]
+// compare counts a request that one side refuses and the other admits.
+func (r *Replay) compare(before, after *keyCount) {
+	switch {
+	case before == nil && after != nil:
+		r.newlyRefused++
+		after.alone++
+	case before != nil && after == nil:
+		r.newlyAdmitted++
+		before.alone++
 	}
-	id := refusing.limit + " " + refusing.key.text // limits' names have no space
-	key := changes.find(id)
-	if key == nil {
-		key = changes.note(id, refusing.key.text)
-		key.limit = refusing.limit
-	}
-	key.n++
-	changes.total++
 }
 
 func timeOf(micros int64) time.Time { return time.UnixMicro(micros).UTC() }

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"iter"
 	"math"
 	"time"
 
@@ -8,10 +9,10 @@ import (
 )
 
 const (
-	// topKeys is how many keys of a limit are reported.
-	topKeys = 10
-	// exampleKeys is how many keys of requests whose fate changes are reported.
-	exampleKeys = 5
+	// maxKeys is how many keys of a limit are reported.
+	maxKeys = 10
+	// maxChangedKeys is how many keys of requests whose fate changes are reported.
+	maxChangedKeys = 5
 	// maxColumns is into how many parts the time is divided at most.
 	maxColumns = 240
 )
@@ -130,10 +131,9 @@ func (r *Replay) Report(name string, log *accesslog.Reader, warnings []string) *
 		out.Results = append(out.Results, s.result(out.time.frame(maxColumns)))
 	}
 	if len(r.sides) == 2 {
-		refused, admitted := &r.changes[0], &r.changes[1]
 		out.Changes = &Changes{
-			NewlyRefused: refused.total, NewlyRefusedKeys: results(refused.top(exampleKeys)),
-			NewlyAdmitted: admitted.total, NewlyAdmittedKeys: results(admitted.top(exampleKeys)),
+			NewlyRefused: r.newlyRefused, NewlyRefusedKeys: topKeys(maxChangedKeys, r.sides[1].refusedAlone()),
+			NewlyAdmitted: r.newlyAdmitted, NewlyAdmittedKeys: topKeys(maxChangedKeys, r.sides[0].refusedAlone()),
 		}
 	}
 	return out
@@ -159,7 +159,7 @@ func (s *side) result(f frame) Result {
 	for i := range s.limits {
 		l := &s.limits[i]
 		out.Limits = append(out.Limits, LimitResult{
-			Name: l.Name, Shadow: l.Shadow, Counts: l.counts(), MostRefused: results(l.refusedKeys.top(topKeys)),
+			Name: l.Name, Shadow: l.Shadow, Counts: l.counts(), MostRefused: topKeys(maxKeys, l.refusedKeys.results()),
 		})
 	}
 	out.Chart = s.total.series.chart(f)
@@ -186,10 +186,27 @@ func (s *series) chart(f frame) Chart {
 	return c
 }
 
-func results(keys []*keyCount) []KeyResult {
-	out := make([]KeyResult, len(keys))
-	for i, k := range keys {
-		out[i] = KeyResult{k.limit, k.text, k.n}
+// results are the keys of one limit, which need not name it.
+func (k keyCounts) results() iter.Seq[KeyResult] {
+	return func(yield func(KeyResult) bool) {
+		for _, key := range k {
+			if !yield(KeyResult{Key: key.text, Refused: key.n}) {
+				return
+			}
+		}
 	}
-	return out
+}
+
+// refusedAlone are the keys of requests that the other side admits.
+func (s *side) refusedAlone() iter.Seq[KeyResult] {
+	return func(yield func(KeyResult) bool) {
+		for i := range s.limits {
+			l := &s.limits[i]
+			for _, key := range l.refusedKeys {
+				if key.alone > 0 && !yield(KeyResult{Limit: l.Name, Key: key.text, Refused: key.alone}) {
+					return
+				}
+			}
+		}
+	}
 }

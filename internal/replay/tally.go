@@ -2,6 +2,7 @@ package replay
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -28,16 +29,13 @@ func (t *tally) add(micros int64, admitted bool) {
 	}
 }
 
-// keyCounts count requests by key. The zero value is empty.
-type keyCounts struct {
-	byID  map[string]*keyCount
-	total int64 // only for changes
-}
+// keyCounts count a limit's refusals, by the ID of the key.
+type keyCounts map[string]*keyCount
 
 type keyCount struct {
-	limit string // only for changes
 	text  string
 	n     int64
+	alone int64 // of requests that this limit refuses and the other side admits
 }
 
 // maxKeyText bounds the text of a key, in bytes.
@@ -45,15 +43,15 @@ const maxKeyText = 120
 
 // find is the count of an ID, or nil. Keys without an ID, of requests that were
 // refused for their key, are found by their texts.
-func (k *keyCounts) find(id string) *keyCount {
+func (k keyCounts) find(id string) *keyCount {
 	if id == "" {
 		return nil
 	}
-	return k.byID[id]
+	return k[id]
 }
 
 // note begins to count a key. An ID that is not empty is kept.
-func (k *keyCounts) note(id, text string) *keyCount {
+func (k keyCounts) note(id, text string) *keyCount {
 	if len(text) > maxKeyText {
 		cut := maxKeyText
 		for cut > 0 && !utf8.RuneStart(text[cut]) {
@@ -65,26 +63,23 @@ func (k *keyCounts) note(id, text string) *keyCount {
 	if id == "" {
 		id = text
 	}
-	if known := k.byID[id]; known != nil {
+	if known := k[id]; known != nil {
 		return known
 	}
-	if k.byID == nil {
-		k.byID = map[string]*keyCount{}
-	}
 	c := &keyCount{text: text}
-	k.byID[id] = c
+	k[id] = c
 	return c
 }
 
-// top are the n keys with the most requests.
-func (k *keyCounts) top(n int) []*keyCount {
-	var top []*keyCount
-	for _, c := range k.byID {
-		i, _ := slices.BinarySearchFunc(top, c, func(a, b *keyCount) int {
-			return cmp.Or(-cmp.Compare(a.n, b.n), strings.Compare(a.text, b.text), strings.Compare(a.limit, b.limit))
+// topKeys are the n keys with the most refusals.
+func topKeys(n int, all iter.Seq[KeyResult]) []KeyResult {
+	top := []KeyResult{}
+	for k := range all {
+		i, _ := slices.BinarySearchFunc(top, k, func(a, b KeyResult) int {
+			return cmp.Or(-cmp.Compare(a.Refused, b.Refused), strings.Compare(a.Key, b.Key), strings.Compare(a.Limit, b.Limit))
 		})
 		if i < n {
-			top = slices.Insert(top, i, c)[:min(n, len(top)+1)]
+			top = slices.Insert(top, i, k)[:min(n, len(top)+1)]
 		}
 	}
 	return top

@@ -104,6 +104,10 @@ func (m *missing) expression(source string) {
 			}
 		case "cookies":
 			m.check(true, m.hasCookies(), "cookies")
+		case "method":
+			m.check(true, m.fields.Method, "method")
+		case "path":
+			m.check(true, m.fields.Path, "path")
 		case "host":
 			m.check(true, m.fields.Host, "host")
 		case "clientIP":

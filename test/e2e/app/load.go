@@ -30,9 +30,8 @@ type answers struct {
 // load sends requests and prints what came of them.
 func load(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("load", flag.ContinueOnError)
-	n := flags.Int("n", 1, "`number` of requests; 0 goes on for -for")
+	n := flags.Int("n", 1, "`number` of requests")
 	callers := flags.Int("c", 8, "`number` of callers")
-	lasts := flags.Duration("for", 0, "`duration` of a load without a number")
 	header := flags.String("header", "", "a `header`, as Name: value")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -40,12 +39,7 @@ func load(ctx context.Context, args []string) error {
 	if flags.NArg() != 1 {
 		return errors.New("load needs one URL")
 	}
-	if *lasts > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, *lasts)
-		defer cancel()
-	}
-	l := &loader{url: flags.Arg(0), left: *n, endless: *n == 0, answers: answers{Statuses: map[string]int{}, Pods: map[string]int{}}}
+	l := &loader{url: flags.Arg(0), left: *n, answers: answers{Statuses: map[string]int{}, Pods: map[string]int{}}}
 	if name, value, found := strings.Cut(*header, ":"); found {
 		l.name, l.value = name, strings.TrimSpace(value)
 	}
@@ -62,7 +56,6 @@ func load(ctx context.Context, args []string) error {
 type loader struct {
 	client           *http.Client
 	url, name, value string
-	endless          bool
 
 	mu   sync.Mutex
 	left int
@@ -79,7 +72,7 @@ func (l *loader) next() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.left--
-	return l.endless || l.left >= 0
+	return l.left >= 0
 }
 
 // ask sends a request to its end, also when the load is over meanwhile.
