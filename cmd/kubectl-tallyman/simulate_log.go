@@ -60,6 +60,9 @@ func (o *logOptions) reading() (accesslog.Options, error) {
 // the first request. What was found is reported also when the log cannot be read
 // to its end.
 func (o *simulateOptions) runLog(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) (err error) {
+	if err := o.keepInputs(); err != nil {
+		return err
+	}
 	sets, err := o.readPolicies()
 	if err != nil {
 		return err
@@ -88,6 +91,22 @@ func (o *simulateOptions) runLog(ctx context.Context, stdin io.Reader, stdout, s
 	}
 	report := r.Report(log.name, log.Reader, warningsOf(sets, log.Fields()))
 	return errors.Join(failed, o.log.write(report, stdout))
+}
+
+// keepInputs refuses to write over a file that is read.
+func (o *simulateOptions) keepInputs() error {
+	for output, written := range map[string]string{"--decisions": o.log.decisions, "--html": o.log.html} {
+		for input, read := range map[string]string{"--log": o.log.path, "--filename": o.policies, "--versus": o.log.versus} {
+			w, err := os.Stat(written)
+			if err != nil {
+				continue
+			}
+			if r, err := os.Stat(read); err == nil && os.SameFile(w, r) {
+				return fmt.Errorf("%s would overwrite the file of %s: name another", output, input)
+			}
+		}
+	}
+	return nil
 }
 
 // openLog is an access log that is being read.

@@ -250,6 +250,8 @@ func TestWhatIsNotValidOfALogIsSaidWithExitCode2(t *testing.T) {
 		"--log access.log --trusted-hops -1":         "--trusted-hops",
 		"--log access.log --versus /does/not/exist":  "/does/not/exist",
 		"--trace access.log --decisions d":           "--decisions does not go with --trace",
+		"--log access.log --decisions ./access.log":  "--decisions would overwrite the file of --log",
+		"--log access.log --html clients.yaml":       "--html would overwrite the file of --filename",
 		"--log access.log -o xml":                    "json or yaml",
 		"--log /does/not/exist":                      "open the log",
 		"--log junk.log":                             `the first line is "one"`,
