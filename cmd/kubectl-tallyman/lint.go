@@ -24,8 +24,8 @@ import (
 const lintLong = `Check policies as the API server, the manager and the sidecars do, without any
 of them, and look for what is legal and probably not meant.
 
-Of a directory, all files *.yaml, *.yml and *.json that speak of a RateLimitPolicy
-are read, and those in the directories in it. Objects of other kinds are passed
+Of a directory, all files *.yaml, *.yml and *.json that speak of tallyman.dev/ are
+read, and those in the directories in it. Objects of other kinds are passed
 over. Whether the targets of a policy exist is not looked at.
 
 Each finding is a line on standard output, "file:line: error: ..." or
@@ -109,7 +109,7 @@ func (l *linter) path(ctx context.Context, path string, stdin io.Reader) error {
 		if err != nil {
 			return err
 		}
-		if name == path || bytes.Contains(data, []byte("RateLimitPolicy")) {
+		if name == path || bytes.Contains(data, []byte("tallyman.dev/")) {
 			l.text(name, data)
 		}
 		return nil

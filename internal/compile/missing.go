@@ -36,11 +36,6 @@ func WithoutSidecar(v Verdicts, f Facts) []Missing {
 
 // Message says why there is none and what to do.
 func (m Missing) Message() string {
-	why := m.Pod.Reason
-	if why == "" {
-		why = "it was made before it was to have one, or while the manager was away: " +
-			"restart its workload (kubectl rollout restart), or delete the pod if it has none"
-	}
-	return "The pod has no Tallyman sidecar: " + cut(why, maxWhy) +
+	return "The pod has no Tallyman sidecar: " + cut(m.Pod.Reason, maxWhy) +
 		"; requests to it are not limited by: " + list(m.Policies, ", ", maxPodNames)
 }

@@ -53,7 +53,8 @@ type Pod struct {
 	WithoutSidecar bool
 	// Asked says that it is to have one, by its labels or its namespace's.
 	Asked bool
-	// Reason is why it has none, if that is known.
+	// Reason is why it has none, or why the one that it has does not enforce, if that
+	// is known.
 	Reason string
 }
 
@@ -120,7 +121,7 @@ type observation struct {
 	reported   bool
 	generation int64  // that it enforces; 0 for none
 	missing    bool   // is its sidecar
-	why        string // it enforces none, or has no sidecar
+	why        string // it enforces none
 }
 
 func reports(o observation) bool { return o.reported }
@@ -175,10 +176,10 @@ func summarize(pods []observation, generation int64) (string, *v1alpha1.Enforcer
 		message, colon = fmt.Sprintf("None of %s runs an enforcer that reports the policy", count(total, "selected pod")), ": "
 	}
 	if len(behind) > 0 {
-		message += colon + list(names(behind), ", ", maxPodNames) + first(behind, "rejects it")
+		message += colon + list(names(behind), ", ", maxPodNames) + first(behind)
 	}
 	if len(missing) > 0 {
-		message += "; without a sidecar: " + list(names(missing), ", ", maxPodNames) + first(missing, "has none")
+		message += "; without a sidecar: " + list(names(missing), ", ", maxPodNames) + first(missing)
 	}
 	return message, enforcers
 }
@@ -191,13 +192,25 @@ func names(pods []observation) (names []string) {
 }
 
 // first tells why, for the first of the pods of which it is known.
-func first(pods []observation, what string) string {
+func first(pods []observation) string {
 	for _, o := range pods {
 		if o.why != "" {
-			return fmt.Sprintf("; %s %s: %s", o.pod, what, cut(o.why, maxWhy))
+			return fmt.Sprintf("; %s %s: %s", o.pod, o.verb(), cut(o.why, maxWhy))
 		}
 	}
 	return ""
+}
+
+// verb goes before why.
+func (o *observation) verb() string {
+	switch {
+	case o.missing:
+		return "has none"
+	case o.reported:
+		return "rejects it"
+	default:
+		return "is not ready"
+	}
 }
 
 func condition(p *v1alpha1.RateLimitPolicy, kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {

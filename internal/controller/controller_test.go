@@ -46,7 +46,8 @@ var _ = Describe("A policy", func() {
 
 		w.beat(ctx, "orders-a", map[string]int64{"orders": 1})
 		Eventually(ctx, conditions(p)).Should(HaveKeyWithValue("Enforced", "False Partial 1"))
-		Expect(message(p, "Enforced")).To(Equal("1/2 pods enforce generation 1; without a sidecar: orders-b"))
+		Expect(message(p, "Enforced")).To(HavePrefix("1/2 pods enforce generation 1; without a sidecar: orders-b; " +
+			"orders-b has none: nothing asks for one: label its namespace tallyman.dev/injection=enabled"))
 		Expect(p.Status.Enforcers).To(Equal(v1alpha1.NewEnforcers(1, 2)))
 
 		w.beat(ctx, "orders-b", map[string]int64{"orders": 1})
@@ -104,6 +105,17 @@ var _ = Describe("A policy", func() {
 			return message(p, "Enforced"), err
 		}).Should(Equal("None of 2 selected pods runs an enforcer that reports the policy: orders-a; " +
 			"without a sidecar: orders-b; orders-b has none: its ports have no names"))
+
+		injected.Status.InitContainerStatuses = []corev1.ContainerStatus{{
+			Name: inject.Container, Image: "example.com/sidecar",
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "in 10s"}},
+		}}
+		Expect(admin.Status().Update(ctx, injected)).To(Succeed())
+		Eventually(ctx, func(ctx context.Context) (string, error) {
+			_, err := conditions(p)(ctx)
+			return message(p, "Enforced"), err
+		}).Should(ContainSubstring("orders-a; orders-a is not ready: its sidecar cannot start: CrashLoopBackOff; " +
+			"see kubectl logs orders-a --container tallyman; without a sidecar"))
 	})
 
 	It("that is deleted leaves no definition and no entry in the index (P1)", func(ctx context.Context) {

@@ -30,14 +30,21 @@ func (r *reconciler) pods(ctx context.Context, ns Namespace, policies []v1alpha1
 	var live []compile.Pod
 	for i := range list.Items {
 		if p := &list.Items[i]; isLive(p) {
-			live = append(live, compile.Pod{
-				Name: p.Name, Labels: p.Labels,
-				WithoutSidecar: !inject.HasSidecar(p), Asked: inject.IsAsked(p.Labels, namespace.Labels),
-				Reason: p.Annotations[inject.ReasonAnnotation], UID: string(p.UID),
-			})
+			live = append(live, observe(p, namespace.Labels))
 		}
 	}
 	return live, nil
+}
+
+// observe says what there is to know of a pod in a namespace with these labels.
+func observe(p *corev1.Pod, namespace map[string]string) compile.Pod {
+	pod := compile.Pod{Name: p.Name, Labels: p.Labels, UID: string(p.UID), Asked: inject.IsAsked(p.Labels, namespace)}
+	if pod.WithoutSidecar = !inject.HasSidecar(p); pod.WithoutSidecar {
+		pod.Reason = inject.WhyMissing(p, namespace)
+	} else {
+		pod.Reason = inject.WhyNotReady(p)
+	}
+	return pod
 }
 
 func isLive(p *corev1.Pod) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -161,12 +162,17 @@ func CacheOptions() cache.Options {
 	return cache.Options{DefaultTransform: strip}
 }
 
-// stripPod leaves of a pod whether it has a sidecar, or why it has none.
+// stripPod leaves of a pod whether it has a sidecar, and why it has none or that one is
+// not ready.
 func stripPod(p *corev1.Pod) {
 	var spec corev1.PodSpec
 	if inject.HasSidecar(p) {
 		spec.InitContainers = []corev1.Container{{Name: inject.Container}}
 	}
-	p.Spec, p.Status = spec, corev1.PodStatus{Phase: p.Status.Phase}
+	others := func(s corev1.ContainerStatus) bool { return s.Name != inject.Container }
+	p.Spec, p.Status = spec, corev1.PodStatus{
+		Phase:                 p.Status.Phase,
+		InitContainerStatuses: slices.DeleteFunc(p.Status.InitContainerStatuses, others),
+	}
 	maps.DeleteFunc(p.Annotations, func(key, _ string) bool { return key != inject.ReasonAnnotation })
 }

@@ -84,11 +84,15 @@ func (f *follower) takeOver(from store.Snapshot) {
 	}
 }
 
-// loadFailed logs that the store has gone away, once.
+// loadFailed logs that the store has gone away, or refuses us, once.
 func (f *follower) loadFailed(err error) {
 	last := f.watcher.LoadedAt()
 	if f.failedAfter.Swap(&last) == nil {
-		f.logger.Warn("The store does not answer; the last good definitions stay in force", "error", err)
+		meanwhile := "the last good ones stay in force"
+		if last.IsZero() {
+			meanwhile = "until they can, none is in force, and this is not ready"
+		}
+		f.logger.Warn("The policies cannot be read from the store; "+meanwhile, "error", err)
 	}
 	f.limiter.observer.LoadFailed(err)
 }

@@ -296,7 +296,7 @@ func TestOutageIsLoggedOnceAndSoIsItsEnd(t *testing.T) {
 	eventually(t, "some reads to fail", func() bool { return failures.Load() > 2 })
 	server.Restart(t) // empty: there is nothing to take over
 	eventually(t, "its end to be logged", func() bool { return log.count("answers again") > 0 })
-	if down, up := log.count("does not answer"), log.count("answers again"); down != 1 || up != 1 {
+	if down, up := log.count("cannot be read from the store; the last good ones stay in force"), log.count("answers again"); down != 1 || up != 1 {
 		t.Errorf("an outage is logged %d times and its end %d times, want once each", down, up)
 	}
 }
