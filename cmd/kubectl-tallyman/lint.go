@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -101,15 +102,34 @@ func (l *linter) path(ctx context.Context, path string, stdin io.Reader) error {
 		l.text(inputName(path), data)
 		return nil
 	}
-	return filepath.WalkDir(path, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || name != path && !isManifest(name) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return l.directory(ctx, path)
+	}
+	data, err := readInput(ctx, path, stdin)
+	if err != nil {
+		return err
+	}
+	l.text(path, data)
+	return nil
+}
+
+// directory reads all manifests in a directory that speak of Tallyman. Links lead to
+// files, and not to directories.
+func (l *linter) directory(ctx context.Context, path string) error {
+	// With a separator at its end, a link to a directory is the directory.
+	return filepath.WalkDir(path+string(filepath.Separator), func(name string, _ fs.DirEntry, err error) error {
+		if err != nil || !isManifest(name) {
 			return err
 		}
-		data, err := readInput(ctx, name, stdin)
+		data, err := readInput(ctx, name, nil)
 		if err != nil {
 			return err
 		}
-		if name == path || bytes.Contains(data, []byte("tallyman.dev/")) {
+		if bytes.Contains(data, []byte("tallyman.dev/")) {
 			l.text(name, data)
 		}
 		return nil
@@ -126,8 +146,14 @@ func readInput(ctx context.Context, path string, stdin io.Reader) ([]byte, error
 	return policyfile.ReadAll(in)
 }
 
+// isManifest says whether a file may hold policies. What is no file, such as a link to
+// nothing, which editors make, does not.
 func isManifest(name string) bool {
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
+	if !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
+		return false
+	}
+	info, err := os.Stat(name)
+	return !errors.Is(err, fs.ErrNotExist) && (err != nil || info.Mode().IsRegular())
 }
 
 // text checks a file, unless it was checked already.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -86,6 +87,31 @@ func TestLintsExitCode(t *testing.T) {
 				t.Errorf("exit code %d: %s", code, stderr)
 			}
 		})
+	}
+}
+
+// Editors leave links to nothing, and sockets and pipes cannot be told by their names.
+func TestLintReadsTheFilesOfADirectoryOnly(t *testing.T) {
+	root := directory(t, map[string]string{"real/a.yaml": policyText, "elsewhere/b.yaml": policyText})
+	for name, to := range map[string]string{
+		"link":                 "real",                // a directory that is named
+		"real/linked.yaml":     "../elsewhere/b.yaml", // a file
+		"real/.#a.yaml":        "somebody@host.1234",  // nothing
+		"real/directory.yaml":  "../elsewhere",
+		"real/round-and-round": ".",
+	} {
+		if err := os.Symlink(to, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(root, "real/pipe.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"real", "link"} {
+		_, stderr, code := run(t, "", "lint", filepath.Join(root, name))
+		if code != 0 || !strings.Contains(stderr, "2 files, 2 valid policies: 0 errors, 0 warnings") {
+			t.Errorf("%s: exit code %d: %s", name, code, stderr)
+		}
 	}
 }
 
