@@ -54,12 +54,15 @@ func headersOf(line string) (fields [4]string, ok bool) {
 	n := 0
 	for line != "" {
 		field, rest, quoted := cutQuoted(line)
-		if quoted {
+		switch {
+		case quoted:
 			fields[n] = field
 			if n++; n == len(fields) {
 				return fields, true
 			}
-		} else {
+		case line[0] == '"': // without an end, as all that come
+			return fields, false
+		default:
 			n = 0
 			_, rest, _ = strings.Cut(line, " ")
 		}
