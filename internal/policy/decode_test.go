@@ -139,6 +139,8 @@ func TestAFormThatIsWrongIsNamedByItsPath(t *testing.T) {
 		limit(`"window": "1m", "requests": 5.0`):                                     "spec.limits[0].requests: must be an integer, without fraction and exponent, not 5.0",
 		limit(`"window": "1m", "requests": 99999999999999999999`):                    "spec.limits[0].requests: must be an integer of at most 9007199254740991, not 99999999999999999999",
 		limit(`"window": "1m", "requests": 1, "REQUESTS": 2`):                        "spec.limits[0].REQUESTS: unknown field: write requests",
+		limit(`"window": "1m", "requests": 1, "\u001b[2J\n": 2`):                     `spec.limits[0]."\x1b[2J\n": unknown field: the fields here are algorithm, anchor, backstop, burst, calendar, cost, distribution, except, failurePolicy, key, match, name, onMissingKey, overrides, requests, window`,
+		`{"selector": {"matchLabels": {"a\nb": 1}}}`:                                 `spec.selector.matchLabels["a\nb"]: must be a string, not 1`,
 		limit(`"window": "1m", "requests": 1, "key": [{"path": {"type": "Exact"}}]`): "spec.limits[0].key[0].path.type: unknown field: there are no fields here",
 	} {
 		_, err := policy.DecodeSpec([]byte(text))

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // decodeStrict reads one JSON document into a struct of this package. Other
@@ -107,7 +108,7 @@ func (s *shape) checkUnknown(path string, object map[string]any, known map[strin
 		} else if len(names) > 0 {
 			remedy = "the fields here are " + strings.Join(names, ", ")
 		}
-		s.faults.Add(join(path, shorten(name)), "unknown field: %s", remedy)
+		s.faults.Add(join(path, word(name)), "unknown field: %s", remedy)
 	}
 }
 
@@ -118,7 +119,7 @@ func (s *shape) checkMap(path string, value any, element reflect.Type) {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(object)) {
-		s.check(fmt.Sprintf("%s[%s]", path, shorten(name)), object[name], element)
+		s.check(fmt.Sprintf("%s[%s]", path, word(name)), object[name], element)
 	}
 }
 
@@ -195,6 +196,16 @@ func shorten(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:limit], "") + "…"
+}
+
+// word is what users wrote for a message, without quotation marks where that cannot
+// begin a line or steer a terminal.
+func word(s string) string {
+	s = shorten(s)
+	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0 {
+		return s
+	}
+	return strconv.Quote(s)
 }
 
 func join(path, name string) string {

@@ -43,7 +43,7 @@ func (s *Spec) validateTargets(errs *Errors) {
 		checkEnum(errs, path+".kind", ref.Kind, "Deployment", "StatefulSet", "DaemonSet", "Service")
 		checkText(errs, path+".name", ref.Name, 1, MaxTargetName)
 		if seen[ref] {
-			errs.Add(path, "%s %s is there twice: remove one", ref.Kind, shorten(ref.Name))
+			errs.Add(path, "%s %s is there twice: remove one", ref.Kind, word(ref.Name))
 		}
 		seen[ref] = true
 	}

@@ -51,7 +51,7 @@ func (m *Match) validateMethods(errs *Errors, path string) {
 			errs.Add(path, "must be a method in capitals, such as POST")
 		}
 		if seen[method] {
-			errs.Add(path, "%s is there twice: remove one", shorten(method))
+			errs.Add(path, "%s is there twice: remove one", word(method))
 		}
 		seen[method] = true
 	}
