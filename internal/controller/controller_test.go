@@ -230,8 +230,12 @@ var _ = Describe("An idle cluster", func() {
 		Eventually(ctx, conditions(enforced)).Should(HaveKeyWithValue("Enforced", "True Enforced 1"))
 		Eventually(ctx, conditions(invalid)).Should(HaveKeyWithValue("Accepted", "False TargetNotFound 1"))
 		before := []string{enforced.ResourceVersion, invalid.ResourceVersion, w.revision(ctx)}
-		w.resyncs(ctx, 2)
-		patches := w.patches.Load()
+		var patches int64
+		Eventually(ctx, func() int64 {
+			patches = w.patches.Load()
+			w.resyncs(ctx, 2)
+			return w.patches.Load() - patches
+		}).Should(BeZero(), "the manager's cache has caught up with what it wrote")
 
 		w.resyncs(ctx, 5)
 		stop()
