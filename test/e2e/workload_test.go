@@ -19,6 +19,9 @@ func deploy(ctx context.Context, namespace string) {
 	awaitRollout(ctx, namespace, "orders")
 	kubectl(ctx, "wait", "--namespace", namespace, "--timeout", patience.String(), "--for", "condition=Ready", "pod/client")
 	awaitService(ctx, namespace)
+	Eventually(func(ctx SpecContext) map[string]int {
+		return load(ctx, namespace, "-n", "64", "-c", "16", "-header", "X-Api-Key: probe").Pods
+	}).WithContext(ctx).Should(HaveLen(3), "the Service leads to all pods")
 }
 
 // awaitService waits until the Service leads to the sidecars, which is some seconds
