@@ -10,11 +10,23 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/simulate"
 )
 
+// everySecond says when there is something to show again. Its value is when that
+// was last.
+type everySecond time.Time
+
+func (e *everySecond) due() bool {
+	if time.Since(time.Time(*e)) < time.Second {
+		return false
+	}
+	*e = everySecond(time.Now())
+	return true
+}
+
 // progress shows once a second how far a long simulation has come.
 type progress struct {
 	*simulate.Summary
 	out   io.Writer
-	shown time.Time
+	shown everySecond
 }
 
 // newProgress shows progress to whoever watches standard error and not the
@@ -23,31 +35,31 @@ func newProgress(s *simulate.Summary, stdout, stderr io.Writer) simulate.Observe
 	if !isTerminal(stderr) || isTerminal(stdout) {
 		return s
 	}
-	return &progress{Summary: s, out: stderr, shown: time.Now()}
+	return &progress{Summary: s, out: stderr, shown: everySecond(time.Now())}
 }
 
 // Decided implements simulate.Observer.
 func (p *progress) Decided(r *simulate.Request, d *simulate.Decision) {
 	p.Summary.Decided(r, d)
-	if time.Since(p.shown) < time.Second {
+	if !p.shown.due() {
 		return
 	}
-	p.shown = time.Now()
 	fmt.Fprintf(p.out, "%d requests so far, %v simulated\n", p.Requests+p.Peeks+p.Refunds, p.Latest)
 }
 
 // logProgress shows once a second how far the reading of a log has come.
 type logProgress struct {
-	out          io.Writer // nil when nobody watches
-	counted      *countingReader
-	size         int64 // of the log in bytes; 0 when it is not known
-	began, shown time.Time
+	out     io.Writer // nil when nobody watches
+	counted *countingReader
+	size    int64 // of the log in bytes; 0 when it is not known
+	began   time.Time
+	shown   everySecond
 }
 
 // newLogProgress shows progress to whoever watches standard error. The log is read
 // from in, by way of counted.
 func newLogProgress(stderr io.Writer, in io.Reader, counted *countingReader) *logProgress {
-	p := &logProgress{counted: counted, began: time.Now(), shown: time.Now()}
+	p := &logProgress{counted: counted, began: time.Now(), shown: everySecond(time.Now())}
 	if isTerminal(stderr) {
 		p.out = stderr
 	}
@@ -60,10 +72,9 @@ func newLogProgress(stderr io.Writer, in io.Reader, counted *countingReader) *lo
 }
 
 func (p *logProgress) show(requests int64, latest time.Time) {
-	if p.out == nil || time.Since(p.shown) < time.Second {
+	if p.out == nil || !p.shown.due() {
 		return
 	}
-	p.shown = time.Now()
 	part := ""
 	if p.size > 0 {
 		part = fmt.Sprintf(" (%d%%)", 100*p.counted.read.Load()/p.size)

@@ -39,11 +39,8 @@ func (f clf) parse(line string, e *Entry) error {
 	if err := e.setTime(micros); err != nil {
 		return err
 	}
-	request, rest, ok := cutQuoted(rest)
-	if !ok {
-		return errNotCLF
-	}
-	if err := e.setRequestLine(request); err != nil {
+	rest, err = e.takeRequestLine(rest, errNotCLF)
+	if err != nil {
 		return err
 	}
 	forwarded, err := f.readTail(rest, e)

@@ -29,11 +29,8 @@ func (f envoy) parse(line string, e *Entry) error {
 	if err := e.setTime(micros); err != nil {
 		return err
 	}
-	request, rest, ok := cutQuoted(rest)
-	if !ok {
-		return errNotEnvoy
-	}
-	if err := e.setRequestLine(request); err != nil {
+	rest, err = e.takeRequestLine(rest, errNotEnvoy)
+	if err != nil {
 		return err
 	}
 	headers, ok := headersOf(rest)

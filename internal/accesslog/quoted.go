@@ -29,6 +29,16 @@ func cutQuoted(line string) (field, rest string, ok bool) {
 	}
 }
 
+// takeRequestLine sets the request from the field in quotation marks in front of a
+// line. Without one, the line is not of the form, as the error says.
+func (e *Entry) takeRequestLine(line string, notOfForm error) (rest string, err error) {
+	request, rest, ok := cutQuoted(line)
+	if !ok {
+		return "", notOfForm
+	}
+	return rest, e.setRequestLine(request)
+}
+
 // isEscaped says whether what comes after s is escaped by its last backslash.
 func isEscaped(s string) bool {
 	return (len(s)-len(strings.TrimRight(s, `\`)))%2 == 1
