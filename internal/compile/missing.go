@@ -14,10 +14,13 @@ type Missing struct {
 // enforce by the library either.
 func WithoutSidecar(v Verdicts, f Facts) []Missing {
 	definitions := v.Definitions()
+	enforces := make(map[string]bool, len(f.Enforcers))
+	for _, e := range f.Enforcers {
+		enforces[e.Pod] = true
+	}
 	var missing []Missing
 	for _, pod := range f.Pods {
-		if !pod.Asked || !pod.WithoutSidecar ||
-			slices.ContainsFunc(f.Enforcers, func(e Enforcer) bool { return e.Pod == pod.Name }) {
+		if !pod.Asked || !pod.WithoutSidecar || enforces[pod.Name] {
 			continue
 		}
 		m := Missing{Pod: pod}
