@@ -14,6 +14,10 @@ const (
 	// policy by other values of what its limits count by, if nobody checks them.
 	// The policy is enforced all the same.
 	ConditionEvadable = "Evadable"
+	// ConditionBypassed is there, and True, while a Service leads to a pod that the
+	// policy selects past the pod's sidecar. Requests that come to the pod in another
+	// way are limited all the same.
+	ConditionBypassed = "Bypassed"
 )
 
 // Reasons of the Accepted condition.
@@ -51,3 +55,8 @@ const (
 // ReasonClientChosenKey is the reason of the Evadable condition: all limits have a
 // key with a part that clients choose, such as a header.
 const ReasonClientChosenKey = "ClientChosenKey"
+
+// ReasonNumericTargetPort is the reason of the Bypassed condition: a Service has the
+// number of the app's port as its targetPort, and not the name, which the sidecar has
+// taken over.
+const ReasonNumericTargetPort = "NumericTargetPort"

@@ -183,7 +183,8 @@ type RateLimitPolicyStatus struct {
 	// conditions are Accepted (the policy is valid and its targets exist),
 	// Programmed (it is in the store) and Enforced (all selected pods enforce
 	// it). Evadable is there only while clients can get around the policy by
-	// other values of what it counts by, such as a header that nobody checks.
+	// other values of what it counts by, such as a header that nobody checks, and
+	// Bypassed only while a Service leads past the sidecar of a selected pod.
 	// Each tells in observedGeneration which generation it speaks of.
 	// +optional
 	// +listType=map

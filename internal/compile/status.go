@@ -56,6 +56,8 @@ type Pod struct {
 	// Reason is why it has none, or why the one that it has does not enforce, if that
 	// is known.
 	Reason string
+	// Bypasses tell of the Services that lead to it past its sidecar.
+	Bypasses []string
 }
 
 // Enforcer is what a pod says of itself.
@@ -75,6 +77,7 @@ func Status(p *v1alpha1.RateLimitPolicy, v Verdict, f Facts) v1alpha1.RateLimitP
 	status := *p.Status.DeepCopy()
 	meta.SetStatusCondition(&status.Conditions, v.Accepted)
 	setEvadable(&status.Conditions, p, v.Evadable)
+	setBypassed(&status.Conditions, p, v.Definition, f.Pods)
 	if v.Definition == nil {
 		// What is not accepted has no further story, as in the Gateway API.
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionProgrammed)

@@ -11,6 +11,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
@@ -318,6 +319,26 @@ var _ = Describe("Pods without a sidecar", func() {
 		Eventually(ctx, conditions(p)).Should(HaveKeyWithValue("Enforced", "False NoEnforcers 2"))
 		w.resyncs(ctx, 3)
 		Expect(w.podEvents(ctx)).To(both, "nothing has changed about the pods")
+	})
+})
+
+var _ = Describe("Services that lead past sidecars", func() {
+	It("are named by the policies that they evade, for as long as they do", func(ctx context.Context) {
+		w := newWorld(ctx)
+		w.startManager()
+		pod, service, p := w.pod("orders-1"), w.service("orders", orders), w.policy("orders")
+		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}
+		injected, err := inject.Inject(pod, inject.Config{Image: "example.com/sidecar:1", StoreSecret: "tallyman-store"})
+		Expect(err).NotTo(HaveOccurred())
+		service.Spec.Ports = []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(8080)}}
+		w.create(ctx, injected.Pod, service, p)
+		Eventually(ctx, conditions(p)).Should(HaveKeyWithValue("Bypassed", "True NumericTargetPort 1"))
+		Expect(message(p, "Bypassed")).To(And(ContainSubstring("Service orders"), ContainSubstring("write targetPort: http")))
+
+		before := service.DeepCopy()
+		service.Spec.Ports[0].TargetPort = intstr.FromString("http")
+		Expect(admin.Patch(ctx, service, client.MergeFrom(before))).To(Succeed())
+		Eventually(ctx, conditions(p)).ShouldNot(HaveKey("Bypassed"))
 	})
 })
 

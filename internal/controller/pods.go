@@ -27,13 +27,29 @@ func (r *reconciler) pods(ctx context.Context, ns Namespace, policies []v1alpha1
 	if err := r.Get(ctx, client.ObjectKey{Name: string(ns)}, namespace); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("get labels of namespace %q: %w", ns, err)
 	}
+	var services corev1.ServiceList
+	if err := r.List(ctx, &services, client.InNamespace(string(ns)), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list Services of namespace %q: %w", ns, err)
+	}
 	var live []compile.Pod
 	for i := range list.Items {
 		if p := &list.Items[i]; isLive(p) {
-			live = append(live, observe(p, namespace.Labels))
+			pod := observe(p, namespace.Labels)
+			pod.Bypasses = bypasses(p, services.Items)
+			live = append(live, pod)
 		}
 	}
 	return live, nil
+}
+
+// bypasses tell of the Services that lead past a pod's sidecar.
+func bypasses(p *corev1.Pod, services []corev1.Service) (found []string) {
+	for i := range services {
+		if bypass := inject.Bypass(p, &services[i]); bypass != "" {
+			found = append(found, bypass)
+		}
+	}
+	return found
 }
 
 // observe says what there is to know of a pod in a namespace with these labels.

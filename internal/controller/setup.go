@@ -91,7 +91,7 @@ func build(mgr ctrl.Manager, r *reconciler, orphans <-chan event.TypedGenericEve
 		WithOptions(controller.TypedOptions[Namespace]{MaxConcurrentReconciles: concurrency})
 	for _, newTarget := range targetKinds {
 		b = b.Watches(newTarget(), handler.TypedEnqueueRequestsFromMapFunc(r.namespaceWithPolicies),
-			builder.WithPredicates(selectorChanged))
+			builder.WithPredicates(targetChanged))
 	}
 	return b.Complete(r)
 }
@@ -130,10 +130,19 @@ var podChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	return !isPod || !isPodToo || isLive(before) != isLive(after) || !maps.Equal(before.Labels, after.Labels)
 }}
 
-// selectorChanged leaves out the updates of a target that choose the same pods.
-var selectorChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	return !equality.Semantic.DeepEqual(podSelector(e.ObjectOld), podSelector(e.ObjectNew))
+// targetChanged leaves out the updates of a target that choose the same pods, and of a
+// Service that lead to the same ports of these.
+var targetChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	return !equality.Semantic.DeepEqual(podSelector(e.ObjectOld), podSelector(e.ObjectNew)) ||
+		!equality.Semantic.DeepEqual(servicePorts(e.ObjectOld), servicePorts(e.ObjectNew))
 }}
+
+func servicePorts(target client.Object) []corev1.ServicePort {
+	if s, ok := target.(*corev1.Service); ok {
+		return s.Spec.Ports
+	}
+	return nil
+}
 
 // CacheOptions keep in memory only what the controller looks at.
 func CacheOptions() cache.Options {
@@ -142,7 +151,7 @@ func CacheOptions() cache.Options {
 		case *corev1.Pod:
 			stripPod(o)
 		case *corev1.Service:
-			// The pod webhook looks at the ports.
+			// The ports tell whether it leads past sidecars.
 			o.Spec, o.Status = corev1.ServiceSpec{Selector: o.Spec.Selector, Ports: o.Spec.Ports}, corev1.ServiceStatus{}
 		case *appsv1.Deployment:
 			o.Spec, o.Status = appsv1.DeploymentSpec{Selector: o.Spec.Selector}, appsv1.DeploymentStatus{}
@@ -162,13 +171,10 @@ func CacheOptions() cache.Options {
 	return cache.Options{DefaultTransform: strip}
 }
 
-// stripPod leaves of a pod whether it has a sidecar, and why it has none or that one is
-// not ready.
+// stripPod leaves of a pod whether it has a sidecar and before which port, and why it
+// has none or that one is not ready.
 func stripPod(p *corev1.Pod) {
-	var spec corev1.PodSpec
-	if inject.HasSidecar(p) {
-		spec.InitContainers = []corev1.Container{{Name: inject.Container}}
-	}
+	spec := corev1.PodSpec{InitContainers: inject.Outline(p)}
 	others := func(s corev1.ContainerStatus) bool { return s.Name != inject.Container }
 	p.Spec, p.Status = spec, corev1.PodStatus{
 		Phase:                 p.Status.Phase,

@@ -40,7 +40,7 @@ func newContainer(pod *corev1.Pod, c Config, t tuning, app corev1.ContainerPort)
 		Image: c.Image,
 		Args: []string{
 			fmt.Sprintf("--listen=:%d", proxy),
-			fmt.Sprintf("--upstream=http://127.0.0.1:%d", app.ContainerPort),
+			upstreamFlag + strconv.Itoa(int(app.ContainerPort)),
 			fmt.Sprintf("--admin-listen=:%d", admin),
 			"--pod-labels-file=" + volumePath + "/" + labelsFile,
 			"--prefix=" + c.Prefix,

@@ -51,7 +51,7 @@ func run(in input) output {
 	}
 	out := output{Warnings: injected.Warnings, Pod: injected.Pod}
 	for i := range in.Services {
-		if bypass := injected.Bypass(&in.Services[i]); bypass != "" {
+		if bypass := inject.Bypass(injected.Pod, &in.Services[i]); bypass != "" {
 			out.Bypasses = append(out.Bypasses, bypass)
 		}
 	}

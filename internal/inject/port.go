@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -170,24 +169,4 @@ func freePort(pod *corev1.Pod, wanted int32) int32 {
 		wanted++
 	}
 	return wanted
-}
-
-// Bypass tells of a Service that leads past the sidecar: it selects the pod and
-// has the number of the app's port, which has not changed. It is empty for all
-// other Services.
-func (i Injection) Bypass(s *corev1.Service) string {
-	if i.Port == nil || len(s.Spec.Selector) == 0 || !labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(i.Pod.Labels)) {
-		return ""
-	}
-	for _, p := range s.Spec.Ports {
-		target := p.TargetPort
-		if target == (intstr.IntOrString{}) {
-			target = intstr.FromInt32(p.Port) // the API server's default
-		}
-		if target == intstr.FromInt32(i.Port.ContainerPort) && cmp.Or(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP {
-			return fmt.Sprintf("Service %s leads past the Tallyman sidecar: port %d has targetPort %d, a number; write targetPort: %s, the port's name",
-				s.Name, p.Port, i.Port.ContainerPort, i.Port.Name)
-		}
-	}
-	return ""
 }

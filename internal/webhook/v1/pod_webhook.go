@@ -85,14 +85,14 @@ func (d *podDefaulter) Default(ctx context.Context, pod *corev1.Pod) error {
 	}
 	d.pods.WithLabelValues("injected").Inc()
 	warn(ctx, injected.Warnings...)
-	d.tellBypasses(ctx, injected)
+	d.tellBypasses(ctx, injected.Pod)
 	*pod = *injected.Pod
 	return nil
 }
 
 // tellBypasses tells of Services that lead past the sidecar: whoever creates the
 // pod, who is rarely a person, and whoever looks at the Service.
-func (d *podDefaulter) tellBypasses(ctx context.Context, injected inject.Injection) {
+func (d *podDefaulter) tellBypasses(ctx context.Context, pod *corev1.Pod) {
 	request, err := admission.RequestFromContext(ctx)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Could not tell the pod's namespace")
@@ -107,7 +107,7 @@ func (d *podDefaulter) tellBypasses(ctx context.Context, injected inject.Injecti
 	}
 	for i := range services.Items {
 		service := &services.Items[i]
-		bypass := injected.Bypass(service)
+		bypass := inject.Bypass(pod, service)
 		if bypass == "" {
 			continue
 		}
