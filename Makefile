@@ -7,6 +7,7 @@ SHELL := /usr/bin/env bash
 
 CONTROLLER_GEN := go tool -modfile=hack/tools/go.mod controller-gen
 KUSTOMIZE := go tool -modfile=hack/tools/go.mod kustomize
+HELM := go tool -modfile=hack/tools/helm/go.mod helm
 GOLANGCI_LINT := go tool -modfile=hack/tools/golangci/go.mod golangci-lint
 
 # The race detector needs a C compiler. Without one, tests without it are better
@@ -18,7 +19,8 @@ RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 BUILD_TAGS := grpcnotrace
 
 # What generate and manifests write.
-GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml config/webhook/manifests.yaml
+GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml config/webhook/manifests.yaml \
+  charts/tallyman/generated
 
 .PHONY: help
 help: ## Print this text
@@ -40,10 +42,13 @@ generate: ## Write the API types' DeepCopy methods
 	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
 
 .PHONY: manifests
-manifests: ## Write the CRD, the manager's roles and the webhooks
+manifests: ## Write the CRD, the manager's roles and the webhooks, and their copies in the chart
 	$(CONTROLLER_GEN) crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	$(CONTROLLER_GEN) rbac:roleName=manager-role paths=./internal/... output:rbac:artifacts:config=config/rbac
 	$(CONTROLLER_GEN) webhook paths=./internal/webhook/... output:webhook:artifacts:config=config/webhook
+	@cp config/crd/bases/tallyman.dev_ratelimitpolicies.yaml charts/tallyman/generated/crd.yaml
+	@cp config/rbac/role.yaml charts/tallyman/generated/role.yaml
+	@cp config/webhook/manifests.yaml charts/tallyman/generated/webhooks.yaml
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -56,7 +61,7 @@ build: ## Build the programs into bin/
 ##@ Check
 
 .PHONY: test
-test: redis nginx controlplane ## Run all tests, against a real redis-server, nginx and kube-apiserver
+test: redis nginx controlplane helm ## Run all tests, against a real redis-server, nginx and kube-apiserver
 	@echo "test: go test $(RACE) ./..."
 	@KUBEBUILDER_ASSETS="$$(hack/controlplane/build.sh)" go test $(RACE) ./...
 
@@ -77,6 +82,8 @@ test-e2e: ## Test on a kind cluster, as users have it (ten minutes or so)
 verify: stale vet lint ## Fail when generated files are stale, or manifests, an import rule, vet or lint are broken
 	@echo "verify: kustomize build config/default"
 	@$(KUSTOMIZE) build config/default >/dev/null
+	@echo "verify: helm lint charts/tallyman"
+	@$(HELM) lint --strict --quiet charts/tallyman
 	@echo "verify: import rules"
 	@go test -count=1 ./internal/arch # never cached: the cache does not see what go list reads
 
@@ -122,6 +129,17 @@ build-installer: ## Write dist/install.yaml, all that a cluster needs besides a 
 	  sed -E 's|tallyman/(manager\|sidecar):dev|$(IMAGE_PREFIX)/\1:$(IMAGE_TAG)|' > dist/install.yaml
 	@echo "build-installer: dist/install.yaml"
 
+# The version of a chart is a semantic one: that of v0.1.0 is 0.1.0, and of dev 0.0.0-dev.
+CHART_VERSION ?= $(shell sed -E '/^v?[0-9]+\.[0-9]+\.[0-9]+/!s/^/0.0.0-/; s/^v//' <<<'$(IMAGE_TAG)')
+
+.PHONY: chart
+chart: ## Write dist/tallyman-VERSION.tgz, the Helm chart for the images of IMAGE_PREFIX and IMAGE_TAG
+	@rm -rf dist/chart && mkdir -p dist && cp -R charts/tallyman dist/chart
+	@sed 's|repository: tallyman/|repository: $(IMAGE_PREFIX)/|' charts/tallyman/values.yaml > dist/chart/values.yaml
+	@$(HELM) package dist/chart --version $(CHART_VERSION) --app-version $(IMAGE_TAG) --destination dist >/dev/null
+	@rm -rf dist/chart
+	@echo "chart: dist/tallyman-$(CHART_VERSION).tgz"
+
 ##@ Measure
 
 # Other options: make bench BENCH_FLAGS='--quick', or --help. See docs/performance.md.
@@ -138,6 +156,10 @@ bench-test: ## Run go vet and the tests of the benchmark itself
 .PHONY: controlplane
 controlplane: ## Build etcd, kube-apiserver and kubectl, once a machine
 	@hack/controlplane/build.sh >/dev/null
+
+.PHONY: helm
+helm: ## Build helm, once a machine
+	@go tool -n -modfile=hack/tools/helm/go.mod helm >/dev/null
 
 .PHONY: redis
 redis: ## Install redis-server, where it is missing and we may
