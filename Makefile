@@ -18,6 +18,9 @@ RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # leave out methods that nobody calls: the sidecar is a third smaller.
 BUILD_TAGS := grpcnotrace
 
+comma := ,
+space := $() $()
+
 # What generate and manifests write.
 GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml config/webhook/manifests.yaml \
   charts/tallyman/generated
@@ -64,6 +67,7 @@ build: ## Build the programs into bin/
 test: redis nginx controlplane helm ## Run all tests, against a real redis-server, nginx and kube-apiserver
 	@echo "test: go test $(RACE) ./..."
 	@KUBEBUILDER_ASSETS="$$(hack/controlplane/build.sh)" go test $(RACE) ./...
+	@cd hack/images && go test $(RACE) ./...
 
 .PHONY: test-faults
 test-faults: redis ## Run all tests against servers that fail, those that take long too (two to three minutes)
@@ -110,17 +114,40 @@ stale: generate manifests
 IMAGE_PREFIX ?= tallyman
 IMAGE_TAG ?= dev
 ARCH ?= $(shell go env GOARCH)
+ARCHS ?= amd64 arm64
 PROGRAMS ?= ./cmd/manager ./cmd/sidecar
 
-.PHONY: images
-images: ## Build the images of PROGRAMS (IMAGE_PREFIX=tallyman IMAGE_TAG=dev ARCH=amd64|arm64) with docker
-	@mkdir -p bin/linux-$(ARCH)
+# Of the commit, so that who builds it again has the same image.
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+REVISION ?= $(shell git rev-parse HEAD)
+
+.PHONY: linux
+linux: ## Build PROGRAMS for images into bin/linux-ARCH
 	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -tags=$(BUILD_TAGS) -ldflags='-s -w' -o bin/linux-$(ARCH)/ $(PROGRAMS)
+
+# Docker without BuildKit cannot say of an image that it is for another architecture.
+.PHONY: images
+images: linux ## Build the images of PROGRAMS (IMAGE_PREFIX=tallyman IMAGE_TAG=dev ARCH=amd64|arm64) with docker
 	@for program in $(notdir $(PROGRAMS)); do \
-	  docker build --quiet --build-arg PROGRAM=$$program --build-arg TARGETARCH=$(ARCH) \
-	    --tag $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG) . >/dev/null; \
+	  docker build --quiet --build-arg PROGRAM=$$program --build-arg TARGETARCH=$(ARCH) --build-arg VERSION=$(IMAGE_TAG) \
+	    --build-arg REVISION=$(REVISION) $(if $(filter-out $(shell go env GOARCH),$(ARCH)),--platform linux/$(ARCH)) --tag $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG) . >/dev/null; \
 	  echo "images: $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG)"; \
 	done
+
+.PHONY: image-archives
+image-archives: ## Write dist/PROGRAM.tar, OCI archives with the images for all ARCHS, without docker
+	@$(MAKE) --no-print-directory multi-arch WHERE='-archive ../../dist'
+
+.PHONY: push-images
+push-images: ## Push the images for all ARCHS to IMAGE_PREFIX, without docker
+	@$(MAKE) --no-print-directory multi-arch WHERE=-push
+
+.PHONY: multi-arch
+multi-arch:
+	@mkdir -p dist
+	@for arch in $(ARCHS); do $(MAKE) --no-print-directory linux ARCH=$$arch; done
+	@cd hack/images && go run . -prefix $(IMAGE_PREFIX) -tag $(IMAGE_TAG) -archs $(subst $(space),$(comma),$(strip $(ARCHS))) \
+	  -revision $(REVISION) -epoch $(SOURCE_DATE_EPOCH) $(WHERE) $(notdir $(PROGRAMS))
 
 .PHONY: build-installer
 build-installer: ## Write dist/install.yaml, all that a cluster needs besides a Redis, for the images of IMAGE_PREFIX and IMAGE_TAG
