@@ -75,7 +75,7 @@ test-faults: redis ## Run all tests against servers that fail, those that take l
 
 # See test/e2e/doc.go for what it can be told.
 .PHONY: test-e2e
-test-e2e: ## Test on a kind cluster, as users have it (ten minutes or so)
+test-e2e: helm ## Test on a kind cluster, as users have it (ten minutes or so)
 	@for program in docker kind kubectl curl; do \
 	  command -v $$program >/dev/null || { echo "test-e2e: $$program is missing: install it first" >&2; exit 1; }; \
 	done
@@ -118,8 +118,8 @@ ARCHS ?= amd64 arm64
 PROGRAMS ?= ./cmd/manager ./cmd/sidecar
 
 # Of the commit, so that who builds it again has the same image.
-export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
-REVISION ?= $(shell git rev-parse HEAD)
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null)
 
 .PHONY: linux
 linux: ## Build PROGRAMS for images into bin/linux-ARCH
@@ -129,8 +129,8 @@ linux: ## Build PROGRAMS for images into bin/linux-ARCH
 .PHONY: images
 images: linux ## Build the images of PROGRAMS (IMAGE_PREFIX=tallyman IMAGE_TAG=dev ARCH=amd64|arm64) with docker
 	@for program in $(notdir $(PROGRAMS)); do \
-	  docker build --quiet --build-arg PROGRAM=$$program --build-arg TARGETARCH=$(ARCH) --build-arg VERSION=$(IMAGE_TAG) \
-	    --build-arg REVISION=$(REVISION) $(if $(filter-out $(shell go env GOARCH),$(ARCH)),--platform linux/$(ARCH)) --tag $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG) . >/dev/null; \
+	  SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) docker build --quiet --build-arg PROGRAM=$$program --build-arg TARGETARCH=$(ARCH) --build-arg VERSION=$(IMAGE_TAG) \
+	    --build-arg REVISION='$(REVISION)' $(if $(filter-out $(shell go env GOARCH),$(ARCH)),--platform linux/$(ARCH)) --tag $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG) . >/dev/null; \
 	  echo "images: $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG)"; \
 	done
 
@@ -147,7 +147,7 @@ multi-arch:
 	@mkdir -p dist
 	@for arch in $(ARCHS); do $(MAKE) --no-print-directory linux ARCH=$$arch; done
 	@cd hack/images && go run . -prefix $(IMAGE_PREFIX) -tag $(IMAGE_TAG) -archs $(subst $(space),$(comma),$(strip $(ARCHS))) \
-	  -revision $(REVISION) -epoch $(SOURCE_DATE_EPOCH) $(WHERE) $(notdir $(PROGRAMS))
+	  -revision '$(REVISION)' -epoch $(SOURCE_DATE_EPOCH) $(WHERE) $(notdir $(PROGRAMS))
 
 .PHONY: build-installer
 build-installer: ## Write dist/install.yaml, all that a cluster needs besides a Redis, for the images of IMAGE_PREFIX and IMAGE_TAG

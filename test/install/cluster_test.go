@@ -67,7 +67,7 @@ func (c *cluster) helm(t *testing.T, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := c.command(t, path, append(args, "--namespace="+system)...)
+	out, err := c.command(t, path, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestARelease(t *testing.T) {
 	c := startCluster(t)
 	old := oldChart(t)
 
-	notes := c.helm(t, "install", "tallyman", old, "--create-namespace")
+	notes := c.helm(t, "--namespace="+system, "install", "tallyman", old, "--create-namespace")
 	if !strings.Contains(notes, "kubectl create secret generic tallyman-store --namespace "+system) {
 		t.Errorf("it does not say what to do next: %s", notes)
 	}
@@ -126,7 +126,7 @@ func TestARelease(t *testing.T) {
 		if got := c.shortNames(t); got != `["old"]` {
 			t.Fatalf("the old chart's policies are also called %s", got)
 		}
-		c.helm(t, "upgrade", "tallyman", chartPath(t), "--values=test/install/testdata/production.in.yaml")
+		c.helm(t, "--namespace="+system, "upgrade", "tallyman", chartPath(t), "--values=test/install/testdata/production.in.yaml")
 		if got := c.shortNames(t); got != `["tally"]` {
 			t.Errorf("policies are also called %s", got)
 		}
@@ -136,14 +136,14 @@ func TestARelease(t *testing.T) {
 		c.expectUntouched(t, policy, authority)
 	})
 	t.Run("is rolled back", func(t *testing.T) {
-		c.helm(t, "rollback", "tallyman", "1")
+		c.helm(t, "--namespace="+system, "rollback", "tallyman", "1")
 		if got := c.replicas(t); got != "2" {
 			t.Errorf("there are %s replicas", got)
 		}
 		c.expectUntouched(t, policy, authority)
 	})
 	t.Run("leaves only the policies when it is uninstalled", func(t *testing.T) {
-		out := c.helm(t, "uninstall", "tallyman")
+		out := c.helm(t, "--namespace="+system, "uninstall", "tallyman")
 		if !strings.Contains(out, crd) {
 			t.Errorf("it does not say that it keeps the definition of policies: %s", out)
 		}
@@ -158,7 +158,7 @@ func TestARelease(t *testing.T) {
 		}
 	})
 	t.Run("is installed again where policies are", func(t *testing.T) {
-		c.helm(t, "install", "tallyman", chartPath(t))
+		c.helm(t, "--namespace="+system, "install", "tallyman", chartPath(t))
 		if got := c.policy(t); got != policy {
 			t.Errorf("the policy was %s, and is %s", policy, got)
 		}
@@ -173,7 +173,7 @@ func TestAReleaseTakesOverAnInstallationByManifests(t *testing.T) {
 	c.fillIn(t)
 	authority := c.authority(t)
 
-	c.helm(t, "install", "tallyman", chartPath(t), "--take-ownership", "--force-conflicts", "--set=replicas=3")
+	c.helm(t, "--namespace="+system, "install", "tallyman", chartPath(t), "--take-ownership", "--force-conflicts", "--set=replicas=3")
 	if got := c.replicas(t); got != "3" {
 		t.Errorf("there are %s replicas", got)
 	}

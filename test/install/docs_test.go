@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,27 @@ func TestTheKustomizationOfTheDocsHasTheImages(t *testing.T) {
 		if !strings.Contains(manager, want) {
 			t.Errorf("the manager does not have %q:\n%s", want, manager)
 		}
+	}
+}
+
+func TestTheHelmCommandsOfTheDocsLeadThereAndBack(t *testing.T) {
+	c := startCluster(t)
+	dir := t.TempDir()
+	for _, version := range []string{"0.1.0", "0.2.0"} {
+		mustRun(t, helmPath, "package", chart, "--version="+version, "--app-version=v"+version, "--destination="+dir)
+	}
+	image := func() string {
+		return c.kubectl(t, "get", "deployment", "tallyman-manager", "--namespace="+system, "--ignore-not-found",
+			"--output=jsonpath={.spec.template.spec.containers[0].image}")
+	}
+	images := []string{image()}
+	for _, line := range regexp.MustCompile("helm (install|upgrade|rollback|uninstall) tallyman [^`\n]+").FindAllString(read(t, root+"/docs/install.md"), -1) {
+		c.helm(t, strings.Fields(strings.ReplaceAll(line, "dist/", dir+"/"))[1:]...)
+		images = append(images, image())
+	}
+	want := []string{"", "tallyman/manager:v0.1.0", "tallyman/manager:v0.2.0", "tallyman/manager:v0.1.0", ""}
+	if !slices.Equal(images, want) {
+		t.Errorf("the managers were of %q, not of %q", images, want)
 	}
 }
 
