@@ -50,7 +50,7 @@ func TestTheKustomizationOfTheDocsHasTheImages(t *testing.T) {
 	}
 }
 
-func TestTheHelmCommandsOfTheDocsLeadThereAndBack(t *testing.T) {
+func TestTheCommandsOfTheDocsLeadThereAndBack(t *testing.T) {
 	c := startCluster(t)
 	dir := t.TempDir()
 	for _, version := range []string{"0.1.0", "0.2.0"} {
@@ -68,6 +68,25 @@ func TestTheHelmCommandsOfTheDocsLeadThereAndBack(t *testing.T) {
 	want := []string{"", "tallyman/manager:v0.1.0", "tallyman/manager:v0.2.0", "tallyman/manager:v0.1.0", ""}
 	if !slices.Equal(images, want) {
 		t.Errorf("the managers were of %q, not of %q", images, want)
+	}
+
+	c.kubectl(t, "apply", "--namespace=shop", "--filename=config/samples/orders.yaml")
+	c.kubectl(t, "label", "namespace", "shop", "tallyman.dev/injection=enabled")
+	_, uninstalling, _ := strings.Cut(read(t, root+"/docs/install.md"), "\n## Uninstalling\n")
+	commands := regexp.MustCompile("(?m)^ +kubectl ((delete ratelimit|label|get pods|delete customresource).*)$").FindAllStringSubmatch(uninstalling, -1)
+	for _, command := range commands {
+		c.kubectl(t, strings.Fields(command[1])...)
+		if command[2] == "delete ratelimit" {
+			if left := c.kubectl(t, "get", "ratelimitpolicies", "--all-namespaces", "--output=name"); left != "" {
+				t.Errorf("there are still %s", left)
+			}
+		}
+	}
+	if labels := c.kubectl(t, "get", "namespace", "shop", "--output=jsonpath={.metadata.labels}"); strings.Contains(labels, "injection") {
+		t.Errorf("the namespace is still opted in: %s", labels)
+	}
+	if left := c.ours(t, clusterScoped...); len(commands) != 4 || len(left) > 0 {
+		t.Errorf("after %d commands there are still %v", len(commands), left)
 	}
 }
 
