@@ -84,7 +84,9 @@ var _ = Describe("Installing", Ordered, Label("kind"), func() {
 
 		By("making the pods anew")
 		restart(ctx, namespace)
-		Expect(kubectl(ctx, "get", "pods", "--namespace", namespace, "--selector", "tallyman.dev/sidecar", "--output", "name")).To(BeEmpty())
+		Eventually(func(ctx SpecContext) string {
+			return kubectl(ctx, "get", "pods", "--namespace", namespace, "--selector", "tallyman.dev/sidecar", "--output", "name")
+		}).WithContext(ctx).Should(BeEmpty(), "those that were there have ended")
 		awaitService(ctx, namespace)
 		Expect(load(ctx, namespace, "-n", "100").Statuses).To(Equal(map[string]int{"200": 100}))
 	})
@@ -104,7 +106,9 @@ var _ = Describe("Installing", Ordered, Label("kind"), func() {
 
 		By("asking who may write policies")
 		kubectl(ctx, "create", "rolebinding", "editor", "--namespace", namespace, "--clusterrole", "edit", "--user", "eve")
-		Expect(kubectl(ctx, "auth", "can-i", "create", "ratelimitpolicies", "--namespace", namespace, "--as", "eve")).To(Equal("yes\n"))
+		Eventually(func(ctx SpecContext) (string, error) {
+			return tryKubectl(ctx, "auth", "can-i", "create", "ratelimitpolicies", "--namespace", namespace, "--as", "eve")
+		}).WithContext(ctx).Should(Equal("yes\n"))
 
 		helm(ctx, "uninstall", "tallyman")
 		Expect(leftovers(ctx)).To(ConsistOf("customresourcedefinition.apiextensions.k8s.io/" + crd))
