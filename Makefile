@@ -7,6 +7,7 @@ SHELL := /usr/bin/env bash
 
 CONTROLLER_GEN := go tool -modfile=hack/tools/go.mod controller-gen
 KUSTOMIZE := go tool -modfile=hack/tools/go.mod kustomize
+HELM := go tool -modfile=hack/tools/helm/go.mod helm
 GOLANGCI_LINT := go tool -modfile=hack/tools/golangci/go.mod golangci-lint
 
 # The race detector needs a C compiler. Without one, tests without it are better
@@ -17,8 +18,12 @@ RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # leave out methods that nobody calls: the sidecar is a third smaller.
 BUILD_TAGS := grpcnotrace
 
+comma := ,
+space := $() $()
+
 # What generate and manifests write.
-GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml config/webhook/manifests.yaml
+GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml config/webhook/manifests.yaml \
+  charts/tallyman/generated
 
 .PHONY: help
 help: ## Print this text
@@ -40,10 +45,13 @@ generate: ## Write the API types' DeepCopy methods
 	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
 
 .PHONY: manifests
-manifests: ## Write the CRD, the manager's roles and the webhooks
+manifests: ## Write the CRD, the manager's roles and the webhooks, and their copies in the chart
 	$(CONTROLLER_GEN) crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	$(CONTROLLER_GEN) rbac:roleName=manager-role paths=./internal/... output:rbac:artifacts:config=config/rbac
 	$(CONTROLLER_GEN) webhook paths=./internal/webhook/... output:webhook:artifacts:config=config/webhook
+	@cp config/crd/bases/tallyman.dev_ratelimitpolicies.yaml charts/tallyman/generated/crd.yaml
+	@cp config/rbac/role.yaml charts/tallyman/generated/role.yaml
+	@cp config/webhook/manifests.yaml charts/tallyman/generated/webhooks.yaml
 
 .PHONY: fmt
 fmt: ## Format the code
@@ -56,9 +64,10 @@ build: ## Build the programs into bin/
 ##@ Check
 
 .PHONY: test
-test: redis nginx controlplane ## Run all tests, against a real redis-server, nginx and kube-apiserver
+test: redis nginx controlplane helm ## Run all tests, against a real redis-server, nginx and kube-apiserver
 	@echo "test: go test $(RACE) ./..."
 	@KUBEBUILDER_ASSETS="$$(hack/controlplane/build.sh)" go test $(RACE) ./...
+	@cd hack/images && go test $(RACE) ./...
 
 .PHONY: test-faults
 test-faults: redis ## Run all tests against servers that fail, those that take long too (two to three minutes)
@@ -66,7 +75,7 @@ test-faults: redis ## Run all tests against servers that fail, those that take l
 
 # See test/e2e/doc.go for what it can be told.
 .PHONY: test-e2e
-test-e2e: ## Test on a kind cluster, as users have it (ten minutes or so)
+test-e2e: helm ## Test on a kind cluster, as users have it (ten minutes or so)
 	@for program in docker kind kubectl curl; do \
 	  command -v $$program >/dev/null || { echo "test-e2e: $$program is missing: install it first" >&2; exit 1; }; \
 	done
@@ -77,6 +86,8 @@ test-e2e: ## Test on a kind cluster, as users have it (ten minutes or so)
 verify: stale vet lint ## Fail when generated files are stale, or manifests, an import rule, vet or lint are broken
 	@echo "verify: kustomize build config/default"
 	@$(KUSTOMIZE) build config/default >/dev/null
+	@echo "verify: helm lint charts/tallyman"
+	@$(HELM) lint --strict --quiet charts/tallyman
 	@echo "verify: import rules"
 	@go test -count=1 ./internal/arch # never cached: the cache does not see what go list reads
 
@@ -103,17 +114,40 @@ stale: generate manifests
 IMAGE_PREFIX ?= tallyman
 IMAGE_TAG ?= dev
 ARCH ?= $(shell go env GOARCH)
+ARCHS ?= amd64 arm64
 PROGRAMS ?= ./cmd/manager ./cmd/sidecar
 
-.PHONY: images
-images: ## Build the images of PROGRAMS (IMAGE_PREFIX=tallyman IMAGE_TAG=dev ARCH=amd64|arm64) with docker
-	@mkdir -p bin/linux-$(ARCH)
+# Of the commit, so that who builds it again has the same image.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null)
+
+.PHONY: linux
+linux: ## Build PROGRAMS for images into bin/linux-ARCH
 	CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) go build -trimpath -tags=$(BUILD_TAGS) -ldflags='-s -w' -o bin/linux-$(ARCH)/ $(PROGRAMS)
+
+# Docker without BuildKit cannot say of an image that it is for another architecture.
+.PHONY: images
+images: linux ## Build the images of PROGRAMS (IMAGE_PREFIX=tallyman IMAGE_TAG=dev ARCH=amd64|arm64) with docker
 	@for program in $(notdir $(PROGRAMS)); do \
-	  docker build --quiet --build-arg PROGRAM=$$program --build-arg TARGETARCH=$(ARCH) \
-	    --tag $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG) . >/dev/null; \
+	  SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) docker build --quiet --build-arg PROGRAM=$$program --build-arg TARGETARCH=$(ARCH) --build-arg VERSION=$(IMAGE_TAG) \
+	    --build-arg REVISION='$(REVISION)' $(if $(filter-out $(shell go env GOARCH),$(ARCH)),--platform linux/$(ARCH)) --tag $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG) . >/dev/null; \
 	  echo "images: $(IMAGE_PREFIX)/$$program:$(IMAGE_TAG)"; \
 	done
+
+.PHONY: image-archives
+image-archives: ## Write dist/PROGRAM.tar, OCI archives with the images for all ARCHS, without docker
+	@$(MAKE) --no-print-directory multi-arch WHERE='-archive ../../dist'
+
+.PHONY: push-images
+push-images: ## Push the images for all ARCHS to IMAGE_PREFIX, without docker
+	@$(MAKE) --no-print-directory multi-arch WHERE=-push
+
+.PHONY: multi-arch
+multi-arch:
+	@mkdir -p dist
+	@for arch in $(ARCHS); do $(MAKE) --no-print-directory linux ARCH=$$arch; done
+	@cd hack/images && go run . -prefix $(IMAGE_PREFIX) -tag $(IMAGE_TAG) -archs $(subst $(space),$(comma),$(strip $(ARCHS))) \
+	  -revision '$(REVISION)' -epoch $(SOURCE_DATE_EPOCH) $(WHERE) $(notdir $(PROGRAMS))
 
 .PHONY: build-installer
 build-installer: ## Write dist/install.yaml, all that a cluster needs besides a Redis, for the images of IMAGE_PREFIX and IMAGE_TAG
@@ -121,6 +155,17 @@ build-installer: ## Write dist/install.yaml, all that a cluster needs besides a 
 	@$(KUSTOMIZE) build config/default | \
 	  sed -E 's|tallyman/(manager\|sidecar):dev|$(IMAGE_PREFIX)/\1:$(IMAGE_TAG)|' > dist/install.yaml
 	@echo "build-installer: dist/install.yaml"
+
+# The version of a chart is a semantic one: that of v0.1.0 is 0.1.0, and of dev 0.0.0-dev.
+CHART_VERSION ?= $(shell sed -E '/^v?[0-9]+\.[0-9]+\.[0-9]+/!s/^/0.0.0-/; s/^v//' <<<'$(IMAGE_TAG)')
+
+.PHONY: chart
+chart: ## Write dist/tallyman-VERSION.tgz, the Helm chart for the images of IMAGE_PREFIX and IMAGE_TAG
+	@rm -rf dist/chart && mkdir -p dist && cp -R charts/tallyman dist/chart
+	@sed 's|repository: tallyman/|repository: $(IMAGE_PREFIX)/|' charts/tallyman/values.yaml > dist/chart/values.yaml
+	@$(HELM) package dist/chart --version $(CHART_VERSION) --app-version $(IMAGE_TAG) --destination dist >/dev/null
+	@rm -rf dist/chart
+	@echo "chart: dist/tallyman-$(CHART_VERSION).tgz"
 
 ##@ Measure
 
@@ -138,6 +183,10 @@ bench-test: ## Run go vet and the tests of the benchmark itself
 .PHONY: controlplane
 controlplane: ## Build etcd, kube-apiserver and kubectl, once a machine
 	@hack/controlplane/build.sh >/dev/null
+
+.PHONY: helm
+helm: ## Build helm, once a machine
+	@go tool -n -modfile=hack/tools/helm/go.mod helm >/dev/null
 
 .PHONY: redis
 redis: ## Install redis-server, where it is missing and we may

@@ -87,6 +87,7 @@ func TestManagersInACluster(t *testing.T) {
 	t.Run("one outlives an outage of the store, and tells of it", c.testOutage)
 	t.Run("both put sidecars into pods, whoever leads", c.testInjection)
 	t.Run("one with the flags of the Deployment shows metrics only to those who may see them", c.testDeployment)
+	t.Run("are uninstalled without a trace, and stand in nobody's way then", c.testUninstalling)
 }
 
 func (c *cluster) testTakeover(t *testing.T) {
@@ -163,27 +164,12 @@ func (c *cluster) testInjection(t *testing.T) {
 	for _, p := range replicas {
 		testenv.Eventually(t, p.serves(t, "/readyz"))
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: "shop-", Labels: map[string]string{inject.NamespaceLabel: "enabled"},
-	}}
-	if err := c.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
+	namespace := c.optIn(t)
 	for _, p := range replicas {
-		_, port, err := net.SplitHostPort(p.webhook)
-		if err != nil {
-			t.Fatal(err)
-		}
-		number, err := strconv.ParseInt(port, 10, 32)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.plane.SendWebhooksHere(t.Context(), "tallyman-injector", int32(number)); err != nil {
-			t.Fatal(err)
-		}
+		c.ask(t, p)
 		testenv.Eventually(t, func() error {
 			// The API server may still ask the other one, or nobody.
-			if err := c.injects(t, ns.Name); err != nil {
+			if err := c.injects(t, namespace); err != nil {
 				return err
 			}
 			text, err := get(t, p.metrics, "", http.StatusOK)
@@ -195,8 +181,48 @@ func (c *cluster) testInjection(t *testing.T) {
 	}
 }
 
+// optIn makes a namespace whose pods are to have sidecars.
+func (c *cluster) optIn(t *testing.T) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "shop-", Labels: map[string]string{inject.NamespaceLabel: "enabled"},
+	}}
+	if err := c.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	return ns.Name
+}
+
+// ask has the API server ask a manager about pods.
+func (c *cluster) ask(t *testing.T, p *process) {
+	t.Helper()
+	_, port, err := net.SplitHostPort(p.webhook)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number, err := strconv.ParseInt(port, 10, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.plane.SendWebhooksHere(t.Context(), "tallyman-injector", int32(number)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // injects checks that a new pod has a sidecar. An error is that of the API server.
 func (c *cluster) injects(t *testing.T, namespace string) error {
+	t.Helper()
+	pod, err := c.createPod(t, namespace)
+	if err != nil {
+		return err
+	}
+	if len(pod.Spec.InitContainers) != 1 || pod.Spec.InitContainers[0].Image != "tallyman/sidecar:v1" {
+		t.Errorf("the pod has no sidecar: %+v", pod.Spec)
+	}
+	return nil
+}
+
+func (c *cluster) createPod(t *testing.T, namespace string) (*corev1.Pod, error) {
 	t.Helper()
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "orders-"},
@@ -204,13 +230,7 @@ func (c *cluster) injects(t *testing.T, namespace string) error {
 			Name: "app", Image: "orders", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
 		}}},
 	}
-	if err := c.Create(t.Context(), pod); err != nil {
-		return err
-	}
-	if len(pod.Spec.InitContainers) != 1 || pod.Spec.InitContainers[0].Image != "tallyman/sidecar:v1" {
-		t.Errorf("the pod has no sidecar: %+v", pod.Spec)
-	}
-	return nil
+	return pod, c.Create(t.Context(), pod)
 }
 
 func (c *cluster) testDeployment(t *testing.T) {
@@ -239,6 +259,40 @@ func (c *cluster) testDeployment(t *testing.T) {
 	if code := p.stop(t); code != 0 {
 		t.Errorf("the manager ends with exit code %d", code)
 	}
+}
+
+// Also in the wrong order: the manager first, then the rest, and the labels never.
+func (c *cluster) testUninstalling(t *testing.T) {
+	p := c.startReplica(t, testredis.Start(t), "--sidecar-image=tallyman/sidecar:v1", "--webhook-namespace="+home)
+	testenv.Eventually(t, p.serves(t, "/readyz"))
+	c.create(t, 100)
+	namespace := c.optIn(t)
+	c.ask(t, p)
+	testenv.Eventually(t, func() error { return c.injects(t, namespace) })
+	if code := p.stop(t); code != 0 {
+		t.Errorf("the manager ends with exit code %d", code)
+	}
+	if err := c.injects(t, namespace); err == nil {
+		t.Error("nobody answers, and the pod is not refused")
+	}
+
+	// Here is no controller that would empty the namespace, which the command would wait for.
+	c.kubectl("delete", "--kustomize=../../config/default", "--wait=false")
+	testenv.Eventually(t, func() error {
+		pod, err := c.createPod(t, namespace)
+		if err == nil && len(pod.Spec.InitContainers) > 0 {
+			err = fmt.Errorf("the pod has a sidecar: %+v", pod.Spec)
+		}
+		return err
+	})
+	testenv.Eventually(t, func() error {
+		left := c.kubectl("get", "--output=name",
+			"clusterroles,clusterrolebindings,customresourcedefinitions,mutatingwebhookconfigurations,validatingwebhookconfigurations")
+		if strings.Contains(left, "tallyman") {
+			return fmt.Errorf("the cluster still has some of %s", left)
+		}
+		return nil
+	})
 }
 
 func deploymentArgs(t *testing.T) []string {

@@ -95,6 +95,12 @@ func deleteCluster(ctx context.Context) {
 func install(ctx context.Context, installer string) {
 	GinkgoHelper()
 	applyInstaller(ctx, installer)
+	applyRedis(ctx)
+}
+
+// applyRedis applies a Redis for trials, and waits for the manager, which waits for it.
+func applyRedis(ctx context.Context) {
+	GinkgoHelper()
 	redis := mustRun(ctx, "", "kubectl", "kustomize", filepath.Join(root, "config/redis"))
 	apply(ctx, strings.ReplaceAll(redis, "redis:7-bookworm", redisImage))
 	for _, name := range []string{"redis", "tallyman-manager"} {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -63,7 +64,74 @@ var _ = Describe("Installing", Ordered, Label("kind"), func() {
 			"jsonpath={.items[*].spec.initContainers[0].image}")).NotTo(ContainSubstring("previous"))
 		Expect(load(ctx, namespace, append(halfUsed, "-n", "30")...).Statuses).To(Equal(map[string]int{"200": 20, "429": 10}))
 	})
+
+	It("can be undone under pods, which go on", func(ctx SpecContext) {
+		const namespace = "bereft"
+		install(ctx, currentInstaller)
+		deploy(ctx, namespace)
+		DeferCleanup(func(ctx SpecContext) { undeploy(ctx, namespace) })
+		// The Redis for trials goes too, in the same namespace.
+		enforce(ctx, namespace, strings.Replace(policy(namespace, 50), "storeTimeout: 10s", "", 1))
+
+		got := loadDuring(ctx, namespace, func() {
+			kubectl(ctx, "delete", "--filename", currentInstaller, "--timeout", patience.String())
+		})
+		Expect(got.Errors).To(BeZero(), "%+v", got)
+		for status := range got.Statuses {
+			Expect(status).To(BeElementOf("200", "429"), "%+v", got)
+		}
+		Expect(leftovers(ctx)).To(BeEmpty())
+
+		By("making the pods anew")
+		restart(ctx, namespace)
+		Eventually(func(ctx SpecContext) string {
+			return kubectl(ctx, "get", "pods", "--namespace", namespace, "--selector", "tallyman.dev/sidecar", "--output", "name")
+		}).WithContext(ctx).Should(BeEmpty(), "those that were there have ended")
+		awaitService(ctx, namespace)
+		Expect(load(ctx, namespace, "-n", "100").Statuses).To(Equal(map[string]int{"200": 100}))
+	})
+
+	It("by Helm limits requests, and leaves the policies when it is undone", func(ctx SpecContext) {
+		const namespace = "charted"
+		helm(ctx, "install", "tallyman", "charts/tallyman", "--create-namespace")
+		DeferCleanup(func(ctx SpecContext) {
+			kubectl(ctx, "delete", "--ignore-not-found", "--timeout", patience.String(), "customresourcedefinition/"+crd, "namespace/"+system)
+		})
+		DeferCleanup(func(ctx SpecContext) { helm(ctx, "uninstall", "tallyman", "--ignore-not-found") })
+		applyRedis(ctx)
+		deploy(ctx, namespace)
+		DeferCleanup(func(ctx SpecContext) { undeploy(ctx, namespace) })
+		enforce(ctx, namespace, policy(namespace, 50))
+		Expect(load(ctx, namespace, "-n", "60").Statuses).To(Equal(map[string]int{"200": 50, "429": 10}))
+
+		By("asking who may write policies")
+		kubectl(ctx, "create", "rolebinding", "editor", "--namespace", namespace, "--clusterrole", "edit", "--user", "eve")
+		Eventually(func(ctx SpecContext) (string, error) {
+			return tryKubectl(ctx, "auth", "can-i", "create", "ratelimitpolicies", "--namespace", namespace, "--as", "eve")
+		}).WithContext(ctx).Should(Equal("yes\n"))
+
+		helm(ctx, "uninstall", "tallyman")
+		Expect(leftovers(ctx)).To(ConsistOf("customresourcedefinition.apiextensions.k8s.io/" + crd))
+		Expect(kubectl(ctx, "get", "ratelimitpolicies", "--namespace", namespace, "--output", "name")).To(ContainSubstring("/orders"))
+	})
 })
+
+const crd = "ratelimitpolicies.tallyman.dev"
+
+// leftovers are the names of the cluster's own objects that are of an installation.
+func leftovers(ctx context.Context) []string {
+	GinkgoHelper()
+	out := kubectl(ctx, "get", "--output", "name",
+		"clusterroles,clusterrolebindings,mutatingwebhookconfigurations,customresourcedefinitions")
+	return slices.DeleteFunc(strings.Fields(out), func(name string) bool { return !strings.Contains(name, "tallyman") })
+}
+
+// helm runs Helm in the repository.
+func helm(ctx context.Context, args ...string) string {
+	GinkgoHelper()
+	tool := []string{"-C", root, "tool", "-modfile=hack/tools/helm/go.mod", "helm", "--kubeconfig", kubeconfig, "--namespace", system}
+	return mustRun(ctx, "", "go", append(tool, args...)...)
+}
 
 var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 
