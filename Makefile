@@ -18,7 +18,7 @@ RACE := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 BUILD_TAGS := grpcnotrace
 
 # What generate and manifests write.
-GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml config/webhook/manifests.yaml
+GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml config/webhook/manifests.yaml docs/api.md
 
 .PHONY: help
 help: ## Print this text
@@ -40,10 +40,15 @@ generate: ## Write the API types' DeepCopy methods
 	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
 
 .PHONY: manifests
-manifests: ## Write the CRD, the manager's roles and the webhooks
+manifests: ## Write the CRD and its reference, the manager's roles and the webhooks
 	$(CONTROLLER_GEN) crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	$(CONTROLLER_GEN) rbac:roleName=manager-role paths=./internal/... output:rbac:artifacts:config=config/rbac
 	$(CONTROLLER_GEN) webhook paths=./internal/webhook/... output:webhook:artifacts:config=config/webhook
+	go run ./hack/apidoc config/crd/bases/*.yaml > docs/api.md
+
+.PHONY: pictures
+pictures: ## Draw the pictures of docs/images anew
+	go test -count=1 ./test/pictures -update
 
 .PHONY: fmt
 fmt: ## Format the code
