@@ -46,25 +46,6 @@ func TestTheReferenceHasAllFieldsAndRules(t *testing.T) {
 	}
 }
 
-func TestLinksLeadToHeadings(t *testing.T) {
-	text, err := os.ReadFile("../../docs/api.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	headings := map[string]bool{}
-	for line := range strings.Lines(string(text)) {
-		if path, ok := strings.CutPrefix(line, "### "); ok {
-			headings[anchor(strings.TrimSpace(path))] = true
-		}
-	}
-	for _, part := range strings.Split(string(text), "](#")[1:] {
-		to, _, _ := strings.Cut(part, ")")
-		if !headings[to] {
-			t.Errorf("no heading has the anchor %s", to)
-		}
-	}
-}
-
 func TestAFieldIsToldWithItsDefaultAndBounds(t *testing.T) {
 	s := &schema{
 		Type:        "integer",

@@ -1,0 +1,189 @@
+package docs
+
+import (
+	"context"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tallyman-dev/tallyman/internal/testredis"
+)
+
+// clone is what a reader of the documentation has: a clone of the repository, a cluster
+// with a namespace that is in use, and a Redis.
+type clone struct {
+	dir   string
+	env   []string
+	admin client.Client
+	// installer is the first page's dist/install.yaml, with which the cluster was set up.
+	installer string
+}
+
+// shims stand in for programs. Those of go and make run what is built already, or look
+// whether it is there: the work itself is that of other tests.
+var shims = map[string]string{
+	"go": `
+case "$1 ${2:-}" in
+"run ./cmd/kubectl-tallyman") shift 2; exec kubectl-tallyman "$@" ;;
+"run ./cmd/sidecar") shift 2; exec sidecar "$@" ;;
+"run ./"*) exec test -f "$REPOSITORY/$2/main.go" ;;
+"test ./"*) exec "$GO" -C "$REPOSITORY" list "$2" ;;
+esac
+echo "go: the test of the documentation does not know how to run: go $*" >&2
+exit 1
+`,
+	"make": `
+for argument; do [[ "$argument" == -* ]] && exit 1; done
+PATH="$(dirname "$GO"):/usr/bin:/bin" exec /usr/bin/env make --dry-run --directory "$REPOSITORY" "$@"
+`,
+	// Ends when it listens. Ports are those that are free.
+	"sidecar": `
+coproc "$SIDECAR" $(printf ' %q' "$@" | sed -E 's/127\.0\.0\.1:80(8[0-9]|00)/127.0.0.1:0/g') 2>&1
+listens=
+while read -r line <&"${COPROC[0]}"; do
+  echo "$line"
+  if [[ "$line" == *'"msg":"Listening"'* && -z "$listens" ]]; then listens=1; kill "$COPROC_PID"; fi
+done
+[[ -n "$listens" ]]
+`,
+	// Has a server of its own for whatever host is named.
+	"redis-cli": `
+arguments=()
+while (($#)); do
+  case "$1" in
+  -h | -p | -u | --user) shift 2 ;;
+  --tls | --askpass) shift ;;
+  *) arguments+=("$1"); shift ;;
+  esac
+done
+exec "$REDIS_CLI" -p "$REDIS_PORT" "${arguments[@]}"
+`,
+}
+
+func newClone(t *testing.T) *clone {
+	t.Helper()
+	server := startCluster(t)
+	bin := t.TempDir()
+	kubeconfig := filepath.Join(bin, "kubeconfig")
+	if err := server.WriteKubeconfig(kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(server.Kubectl, filepath.Join(bin, "kubectl")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(shims)) {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/usr/bin/env bash\nset -euo pipefail"+shims[name]), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	repository, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := filepath.Join(bin, "programs")
+	_, port, _ := strings.Cut(testredis.Shared(t).Addr, ":")
+	c := &clone{admin: admin(t), env: append(os.Environ(),
+		"KUBECACHEDIR="+filepath.Join(bin, "cache"), "PATH="+bin+":"+programs+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfig,
+		"REPOSITORY="+repository, "GO="+look(t, "go"), "SIDECAR="+filepath.Join(programs, "sidecar"),
+		"REDIS_CLI="+look(t, "redis-cli"), "REDIS_PORT="+port,
+	)}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", programs+"/", "./cmd/kubectl-tallyman", "./cmd/sidecar")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the programs: %v\n%s", err, out)
+	}
+	return c
+}
+
+// look is the path of a program that has a shim.
+func look(t *testing.T, program string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		t.Fatalf("%v: install it", err)
+	}
+	return path
+}
+
+func (c *clone) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, name, args...)
+	command.Dir, command.Env = c.dir, c.env
+	return command
+}
+
+// setup makes the cluster that the documentation speaks of.
+const setup = `
+kubectl kustomize config/default > dist/install.yaml
+kubectl apply --server-side --filename dist/install.yaml --filename cluster.yaml
+`
+
+// renew begins a page: in a directory that has all of the repository and the files of
+// testdata/clone.
+func (c *clone) renew(t *testing.T) {
+	t.Helper()
+	c.dir = t.TempDir()
+	for _, dir := range []string{root, "testdata/clone"} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range entries {
+			from, err := filepath.Abs(filepath.Join(dir, entry.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if entry.Name() == "dist" {
+				continue
+			}
+			if err := os.Symlink(from, filepath.Join(c.dir, entry.Name())); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.Mkdir(filepath.Join(c.dir, "dist"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	installer := filepath.Join(c.dir, "dist/install.yaml")
+	if c.installer != "" {
+		if err := os.Symlink(c.installer, installer); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if out, err := c.run(t.Context(), setup); err != nil {
+		t.Fatalf("set up the cluster: %v\n%s", err, out)
+	}
+	c.installer = installer
+}
+
+// restore takes back what blocks of commands do more than once: they create Secrets, and
+// restart workloads, which kubectl does once a second.
+func (c *clone) restore(t *testing.T) {
+	t.Helper()
+	for _, namespace := range []string{"shop", "tallyman-system"} {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tallyman-store"}}
+		if err := client.IgnoreNotFound(c.admin.Delete(t.Context(), secret)); err != nil {
+			t.Fatal(err)
+		}
+		started := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"template":{"metadata":{"annotations":null}}}}`))
+		var deployments appsv1.DeploymentList
+		if err := c.admin.List(t.Context(), &deployments, client.InNamespace(namespace)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range deployments.Items {
+			if err := c.admin.Patch(t.Context(), &deployments.Items[i], started); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
