@@ -3,8 +3,6 @@ package docs
 import (
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -63,27 +61,6 @@ func elsewhereRow(page, script string) int {
 func firstLine(script string) string {
 	line, _, _ := strings.Cut(script, "\n")
 	return strings.TrimSpace(line)
-}
-
-// What is said to be run on kind is a spec there.
-func TestSpecsThatAreReferredToExist(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(root, "test/e2e/*.go"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("find specs: %d files, %v", len(files), err)
-	}
-	var specs strings.Builder
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		specs.Write(text)
-	}
-	for _, row := range elsewhere {
-		if _, spec, ok := strings.Cut(row.why, "spec "); ok && !strings.Contains(specs.String(), `It(`+spec+`,`) {
-			t.Errorf("test/e2e has no spec %s", spec)
-		}
-	}
 }
 
 // run runs a script as a reader of the documentation would in a clone, and returns what

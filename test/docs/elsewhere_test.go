@@ -5,9 +5,9 @@ const anyPage = ""
 
 // elsewhere are the commands that TestCommandsRun does not run: those of a page, or of
 // any, with a text in them; no text stands for all. The first row counts. Names of tests
-// are checked by internal/arch, and specs of test/e2e by TestSpecsThatAreReferredToExist.
+// and specs are checked by internal/arch.
 var elsewhere = []struct{ page, command, why string }{
-	{"docs/quickstart.md", "", `the whole page is run on kind: spec "by the quickstart leads from nothing to a refused request"`},
+	{"docs/quickstart.md", "", `the whole page is run on kind: spec of test/e2e, "by the quickstart leads from nothing to a refused request"`},
 	{"docs/install.md", "kubectl delete -f dist/install.yaml", "it would take the cluster from all others; the specs of test/e2e begin with it (Installing)"},
 	{"docs/ways-in.md", "curl -s http://127.0.0.1:8082/v1/check", "needs the sidecar of a block before it: TestExamplesOfOpenAPIAreTrue"},
 	{"docs/redis.md", "sidecar --store rediss://", "needs a server with certificates: TestMutualTLSServes"},
