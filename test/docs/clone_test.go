@@ -127,27 +127,28 @@ kubectl kustomize config/default > dist/install.yaml
 kubectl apply --server-side --filename dist/install.yaml --filename cluster.yaml
 `
 
-// renew begins a page: in a directory that has all of the repository and the files of
-// testdata/clone.
+// renew begins a page: in a directory that has those of the repository, and the files of
+// testdata/clone to do with what one likes.
 func (c *clone) renew(t *testing.T) {
 	t.Helper()
 	c.dir = t.TempDir()
-	for _, dir := range []string{root, "testdata/clone"} {
-		entries, err := os.ReadDir(dir)
+	if err := os.CopyFS(c.dir, os.DirFS("testdata/clone")); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		from, err := filepath.Abs(filepath.Join(root, entry.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, entry := range entries {
-			from, err := filepath.Abs(filepath.Join(dir, entry.Name()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if entry.Name() == "dist" {
-				continue
-			}
-			if err := os.Symlink(from, filepath.Join(c.dir, entry.Name())); err != nil {
-				t.Fatal(err)
-			}
+		if !entry.IsDir() || entry.Name() == "dist" {
+			continue
+		}
+		if err := os.Symlink(from, filepath.Join(c.dir, entry.Name())); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if err := os.Mkdir(filepath.Join(c.dir, "dist"), 0o700); err != nil {

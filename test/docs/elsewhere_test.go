@@ -17,5 +17,6 @@ var elsewhere = []struct{ page, command, why string }{
 	{anyPage, "kubectl logs", "there is no kubelet here"},
 	{anyPage, "kubectl exec", "there is no kubelet here"},
 	{anyPage, "kubectl port-forward", "there is no kubelet here"},
+	{anyPage, "/proxy/", "asks a pod, and none runs here"},
 	{anyPage, "docker push", "needs a registry of images"},
 }
