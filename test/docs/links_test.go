@@ -65,3 +65,23 @@ func TestLinksLeadSomewhere(t *testing.T) {
 		}
 	}
 }
+
+// Who looks for something begins at the index.
+func TestTheIndexHasAllPages(t *testing.T) {
+	all := pages(t)
+	listed := map[string]bool{}
+	for _, p := range all {
+		for _, l := range p.links {
+			if p.name == index {
+				listed[filepath.ToSlash(filepath.Join("docs", l.target))] = true
+			}
+		}
+	}
+	for _, p := range all {
+		if strings.HasPrefix(p.name, "docs/") && !strings.HasPrefix(p.name, "docs/adr/") && p.name != index && !listed[p.name] {
+			t.Errorf("%s does not lead to %s: add it, below the question that it answers", index, p.name)
+		}
+	}
+}
+
+const index = "docs/README.md"
