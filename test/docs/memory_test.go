@@ -48,7 +48,7 @@ func memoryTable(t *testing.T) map[string][]int64 {
 	_, section, _ := strings.Cut(string(text), "\n## How much memory\n")
 	rows := map[string][]int64{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` ((?:\\| [\\d,]+ )+)\\|$").FindAllStringSubmatch(section, -1) {
-		for _, cell := range strings.Split(strings.Trim(row[2], "| "), "|") {
+		for cell := range strings.SplitSeq(strings.Trim(row[2], "| "), "|") {
 			n, err := strconv.ParseInt(strings.ReplaceAll(strings.TrimSpace(cell), ",", ""), 10, 64)
 			if err != nil {
 				t.Fatal(err)
