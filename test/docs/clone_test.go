@@ -48,11 +48,12 @@ PATH="$(dirname "$GO"):/usr/bin:/bin" exec /usr/bin/env make --dry-run --directo
 `,
 	// Ends when it listens. Ports are those that are free.
 	"sidecar": `
-coproc "$SIDECAR" $(printf ' %q' "$@" | sed -E 's/127\.0\.0\.1:80(8[0-9]|00)/127.0.0.1:0/g') 2>&1
+exec 3< <(exec "$SIDECAR" "${@/127.0.0.1:80??/127.0.0.1:0}" 2>&1)
+sidecar=$!
 listens=
-while read -r line <&"${COPROC[0]}"; do
+while read -r line <&3; do
   echo "$line"
-  if [[ "$line" == *'"msg":"Listening"'* && -z "$listens" ]]; then listens=1; kill "$COPROC_PID"; fi
+  if [[ "$line" == *'"msg":"Listening"'* && -z "$listens" ]]; then listens=1; kill "$sidecar"; fi
 done
 [[ -n "$listens" ]]
 `,
