@@ -13,8 +13,10 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
@@ -37,6 +39,7 @@ case "$1 ${2:-}" in
 "run ./cmd/kubectl-tallyman") shift 2; exec kubectl-tallyman "$@" ;;
 "run ./cmd/sidecar") shift 2; exec sidecar "$@" ;;
 "run ./"*) exec test -f "$REPOSITORY/$2/main.go" ;;
+"build -o") exec test -f "$REPOSITORY/$4/main.go" ;;
 "test ./"*) exec "$GO" -C "$REPOSITORY" list "$2" ;;
 esac
 echo "go: the test of the documentation does not know how to run: go $*" >&2
@@ -96,7 +99,7 @@ func newClone(t *testing.T) *clone {
 	c := &clone{admin: admin(t), env: append(os.Environ(),
 		"KUBECACHEDIR="+filepath.Join(bin, "cache"), "PATH="+bin+":"+programs+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfig,
 		"REPOSITORY="+repository, "GO="+look(t, "go"), "SIDECAR="+filepath.Join(programs, "sidecar"),
-		"REDIS_CLI="+look(t, "redis-cli"), "REDIS_PORT="+port,
+		"REDIS_URL=redis://redis.example.com:6379", "REDIS_CLI="+look(t, "redis-cli"), "REDIS_PORT="+port,
 	)}
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", programs+"/", "./cmd/kubectl-tallyman", "./cmd/sidecar")
 	build.Dir = root
@@ -125,7 +128,7 @@ func (c *clone) command(ctx context.Context, name string, args ...string) *exec.
 // setup makes the cluster that the documentation speaks of.
 const setup = `
 kubectl kustomize config/default > dist/install.yaml
-kubectl apply --server-side --filename dist/install.yaml --filename cluster.yaml
+kubectl apply --server-side --filename dist/install.yaml
 `
 
 // renew begins a page: in a directory that has those of the repository, and the files of
@@ -156,16 +159,35 @@ func (c *clone) renew(t *testing.T) {
 		t.Fatal(err)
 	}
 	installer := filepath.Join(c.dir, "dist/install.yaml")
-	if c.installer != "" {
-		if err := os.Symlink(c.installer, installer); err != nil {
+	if c.installer == "" {
+		if out, err := c.run(t.Context(), setup); err != nil {
+			t.Fatalf("set up the cluster: %v\n%s", err, out)
+		}
+		c.installer = installer
+	} else if err := os.Symlink(c.installer, installer); err != nil {
+		t.Fatal(err)
+	}
+	c.applyObjects(t)
+}
+
+// applyObjects has the cluster have all of cluster.yaml, whatever became of it on the
+// page before.
+func (c *clone) applyObjects(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/clone/cluster.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, document := range betweenDocuments.Split(string(text), -1) {
+		object := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict([]byte(document), &object.Object); err != nil {
 			t.Fatal(err)
 		}
-		return
+		if err := c.admin.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object),
+			client.FieldOwner("docs"), client.ForceOwnership); err != nil {
+			t.Fatalf("apply %s %s: %v", object.GetKind(), object.GetName(), err)
+		}
 	}
-	if out, err := c.run(t.Context(), setup); err != nil {
-		t.Fatalf("set up the cluster: %v\n%s", err, out)
-	}
-	c.installer = installer
 }
 
 // restore takes back what blocks of commands do more than once: they create Secrets, and

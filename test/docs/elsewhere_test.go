@@ -18,5 +18,6 @@ var elsewhere = []struct{ page, command, why string }{
 	{anyPage, "kubectl exec", "there is no kubelet here"},
 	{anyPage, "kubectl port-forward", "there is no kubelet here"},
 	{anyPage, "/proxy/", "asks a pod, and none runs here"},
+	{anyPage, "helm ", "needs a helm, which is no program of make test"},
 	{anyPage, "docker push", "needs a registry of images"},
 }
