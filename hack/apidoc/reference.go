@@ -54,29 +54,35 @@ func (r *reference) write(path string, s *schema) {
 	fmt.Fprintf(r.out, "\n### %s\n\n%s\n\n", path, paragraph(s.Description))
 	fmt.Fprintf(r.out, "| field | type | default | |\n|---|---|---|---|\n")
 	fields := fieldsOf(s)
-	links := map[string]string{}
-	var inner []string
+	inner := r.name(path, fields)
+	for _, f := range fields {
+		link := ""
+		if _, object := objectOf(path, f); object != nil {
+			link = r.seen[identity(object)]
+		}
+		fmt.Fprintf(r.out, "| `%s` | %s | %s | %s |\n", f.name, typeOf(f.schema, link), defaultOf(f), aboutField(f.schema))
+	}
+	r.writeRules(s)
+	for _, f := range inner {
+		r.write(objectOf(path, f))
+	}
+}
+
+// name gives a path to each object of the fields that has none yet, and returns the
+// fields whose paths these are. Of like ones it is the last: match, and not except.
+func (r *reference) name(path string, fields []field) (inner []field) {
+	of := map[string]field{}
 	for _, f := range fields {
 		name, object := objectOf(path, f)
 		if object == nil {
 			continue
 		}
 		id := identity(object)
-		if r.seen[id] == "" {
-			r.seen[id] = name
-			inner = append(inner, f.name)
-		}
-		links[f.name] = r.seen[id]
-	}
-	for _, f := range fields {
-		fmt.Fprintf(r.out, "| `%s` | %s | %s | %s |\n", f.name, typeOf(f.schema, links[f.name]), defaultOf(f), aboutField(f.schema))
-	}
-	r.writeRules(s)
-	for _, f := range fields {
-		if slices.Contains(inner, f.name) {
-			r.write(objectOf(path, f))
+		if _, here := of[id]; here || r.seen[id] == "" {
+			of[id], r.seen[id] = f, name
 		}
 	}
+	return slices.SortedFunc(maps.Values(of), func(a, b field) int { return strings.Compare(a.name, b.name) })
 }
 
 // writeRules writes the rules that are about more than one field.
