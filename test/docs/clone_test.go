@@ -99,7 +99,7 @@ func newClone(t *testing.T) *clone {
 	c := &clone{admin: admin(t), env: append(os.Environ(),
 		"KUBECACHEDIR="+filepath.Join(bin, "cache"), "PATH="+bin+":"+programs+":"+os.Getenv("PATH"), "KUBECONFIG="+kubeconfig,
 		"REPOSITORY="+repository, "GO="+look(t, "go"), "SIDECAR="+filepath.Join(programs, "sidecar"),
-		"REDIS_URL=redis://redis.example.com:6379", "REDIS_CLI="+look(t, "redis-cli"), "REDIS_PORT="+port,
+		"REDIS_URL=redis://redis.example.com:6379", "REDIS_CLI="+look(t, "redis-cli", "valkey-cli"), "REDIS_PORT="+port,
 	)}
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", programs+"/", "./cmd/kubectl-tallyman", "./cmd/sidecar")
 	build.Dir = root
@@ -109,14 +109,16 @@ func newClone(t *testing.T) *clone {
 	return c
 }
 
-// look is the path of a program that has a shim.
-func look(t *testing.T, program string) string {
+// look is the path of a program that has a shim, under one of its names.
+func look(t *testing.T, names ...string) string {
 	t.Helper()
-	path, err := exec.LookPath(program)
-	if err != nil {
-		t.Fatalf("%v: install it", err)
+	for _, name := range names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
 	}
-	return path
+	t.Fatalf("there is no %s: install it", strings.Join(names, " and no "))
+	return ""
 }
 
 func (c *clone) command(ctx context.Context, name string, args ...string) *exec.Cmd {
