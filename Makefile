@@ -23,7 +23,7 @@ space := $() $()
 
 # What generate and manifests write.
 GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml config/webhook/manifests.yaml \
-  charts/tallyman/generated
+  docs/api.md charts/tallyman/generated
 
 .PHONY: help
 help: ## Print this text
@@ -45,13 +45,18 @@ generate: ## Write the API types' DeepCopy methods
 	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
 
 .PHONY: manifests
-manifests: ## Write the CRD, the manager's roles and the webhooks, and their copies in the chart
+manifests: ## Write the CRD and its reference, the manager's roles and the webhooks, and their copies in the chart
 	$(CONTROLLER_GEN) crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	$(CONTROLLER_GEN) rbac:roleName=manager-role paths=./internal/... output:rbac:artifacts:config=config/rbac
 	$(CONTROLLER_GEN) webhook paths=./internal/webhook/... output:webhook:artifacts:config=config/webhook
+	go run ./hack/apidoc config/crd/bases/*.yaml > docs/api.md
 	@cp config/crd/bases/tallyman.dev_ratelimitpolicies.yaml charts/tallyman/generated/crd.yaml
 	@cp config/rbac/role.yaml charts/tallyman/generated/role.yaml
 	@cp config/webhook/manifests.yaml charts/tallyman/generated/webhooks.yaml
+
+.PHONY: pictures
+pictures: ## Draw the pictures of docs/images anew
+	go test -count=1 ./test/pictures -update
 
 .PHONY: fmt
 fmt: ## Format the code
