@@ -57,7 +57,8 @@ type Limit struct {
 	// `FixedWindow` counts in windows that begin at whole multiples of `window`:
 	// the cheapest; up to twice `requests` can pass around such a boundary.
 	// `SlidingWindow` weighs the previous window's count in: as cheap, without
-	// the bursts; accurate to a few percent.
+	// the bursts; holds steady traffic to the limit, while after an abrupt change
+	// more can pass for up to a window, less than twice `requests`.
 	// `SlidingLog` remembers the time of every request: exact; memory grows with
 	// `requests`, which may be at most 100000.
 	// `TokenBucket` refills evenly, `requests` per `window`, and lets `burst`
