@@ -40,11 +40,7 @@ func (p *keyPart) text(r *Request, client string) string {
 
 // addressText is the address, or the network where that has the counter.
 func (p *keyPart) addressText(addr netip.Addr) string {
-	bits := p.ipv6
-	if addr.Is4() {
-		bits = p.ipv4
-	}
-	network, err := addr.Prefix(bits)
+	network, err := addr.Prefix(p.prefixLength(addr))
 	switch {
 	case err != nil || !network.IsValid():
 		return ""

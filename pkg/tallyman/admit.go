@@ -73,8 +73,18 @@ func (l *Limiter) unlimited() Decision {
 }
 
 // isExempt recognises requests that no limit counts.
-func (l *Limiter) isExempt(r *Request) bool {
-	return match.IsPreflight(r.Method, r.Header) || r.isProbe(l.probeSources)
+func (l *Limiter) isExempt(r *Request) bool { return l.whyExempt(r) != "" }
+
+// whyExempt says why no limit counts a request; it is empty when they do.
+func (l *Limiter) whyExempt(r *Request) string {
+	switch {
+	case match.IsPreflight(r.Method, r.Header):
+		return "CORS preflight"
+	case r.isProbe(l.probeSources):
+		return "probe of the kubelet"
+	default:
+		return ""
+	}
 }
 
 // isDenied says whether a limit refuses whatever the count is.
@@ -142,7 +152,7 @@ func (m *meeting) add(r *rule, o match.Outcome, hits int64, severalPolicies bool
 	default:
 		d.Allowed = true // unless the store, or the want of it, says otherwise
 		limit := r.of(o)
-		d.Requests, d.Capacity, d.Window = limit.Limit().Requests, limit.Capacity(), limit.Window(time.Now())
+		d.numbersOf(limit)
 		m.call.Hits = append(m.call.Hits, limiter.Hit{
 			Rule: limit, Key: limiter.CounterKey(r.keyBase, o.Key), Cost: times(o.Cost, hits), Shadow: d.Shadow,
 		})

@@ -1,0 +1,98 @@
+package sidecar
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tallyman-dev/tallyman/internal/operator"
+)
+
+// operate asks the operator API as the plugin does. GET has no body.
+func operate(api http.Handler, path, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("GET", path, nil)
+	if body != "" {
+		r = httptest.NewRequest("POST", path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+	}
+	r.Host = "localhost:4711"
+	r.Header.Set(operator.Header, "1")
+	w := httptest.NewRecorder()
+	api.ServeHTTP(w, r)
+	return w
+}
+
+// answered reads an answer of the operator API.
+func answered[T any](t *testing.T, w *httptest.ResponseRecorder) (answer T) {
+	t.Helper()
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusOK {
+		t.Fatalf("got %d %s", w.Code, w.Body)
+	}
+	return answer
+}
+
+func TestExplainAnswersWithWhatWouldBecomeOfARequest(t *testing.T) {
+	l, m := inMemory(t, perKey, `enforcement: Shadow, limits: [{name: z, requests: 0, window: 1m, match: [{methods: [PUT]}]}]`)
+	api := newOperatorAPI(l, silent)
+	question, err := json.Marshal(operator.Request{
+		Path: "/v1/orders?q=1", Headers: map[string][]string{"x-api-key": {"alice"}}, ClientIP: "192.0.2.1",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		got := answered[operator.Explanation](t, operate(api, operator.PathExplain, string(question)))
+		want := operator.Explanation{Allowed: true, Limits: []operator.LimitExplanation{
+			{
+				Policy: "a", Limit: "x", Applies: true, Why: "match[0]", Key: []string{"alice", "1", "192.0.2.1"}, Cost: 1,
+				RedisKey:  got.Limits[0].RedisKey,
+				Algorithm: "SlidingLog", Distribution: "Exact", FailurePolicy: "Backstop",
+				Requests: 1, Capacity: 1, WindowMs: 3_600_000, Allowed: true, Remaining: new(int64(1)), ResetAfterMs: new(int64(0)),
+			}, {
+				Policy: "b", Limit: "z", Shadow: true, Why: "no match applies",
+				Algorithm: "SlidingWindow", Distribution: "Exact", FailurePolicy: "Backstop", WindowMs: 60_000,
+			},
+		}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("explanation (-want +got):\n%s", diff)
+		}
+		if !strings.HasPrefix(got.Limits[0].RedisKey, "tallyman:c:default:a:x:") || strings.Contains(got.Limits[0].RedisKey, "alice") {
+			t.Errorf("the counter is %q", got.Limits[0].RedisKey)
+		}
+	}
+	if got := value(t, m, "tallyman_requests_total"); got != 0 {
+		t.Errorf("%v requests were decided, want none", got)
+	}
+}
+
+func TestOperatorAPIRefusesWhatItDoesNotUnderstand(t *testing.T) {
+	l, _ := inMemory(t, roomy)
+	api := newOperatorAPI(l, silent)
+	for name, c := range map[string]struct {
+		path, body string
+		code       int
+		says       string
+	}{
+		"a misspelt field": {operator.PathExplain, `{"pth":"/"}`, 400, `\"pth\"`},
+		"no object":        {operator.PathExplain, `null`, 400, "null"},
+		"an odd address":   {operator.PathExplain, `{"clientIP":"localhost"}`, 400, "clientIP"},
+		"too much":         {operator.PathExplain, `{"path":"/` + strings.Repeat("a", maxCheckBody) + `"}`, 413, "65536"},
+		"another path":     {"/v1/check", `{}`, 404, "no POST /v1/check"},
+		"another method":   {operator.PathExplain, "", 404, "no GET /v1/explain"},
+	} {
+		w := operate(api, c.path, c.body)
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.says) || w.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: got %d %s, want %d with %q", name, w.Code, w.Body, c.code, c.says)
+		}
+	}
+	r := httptest.NewRequest("POST", operator.PathExplain, strings.NewReader("{}"))
+	w := httptest.NewRecorder()
+	api.ServeHTTP(w, r)
+	if w.Code != http.StatusForbidden {
+		t.Errorf("a request without the header got %d", w.Code)
+	}
+}
