@@ -68,8 +68,9 @@ type LimitExplanation struct {
 	Applies bool   `json:"applies"`
 	Why     string `json:"why"`
 	// Key has the values that the request is counted by, for people: it is what
-	// Change takes. RedisKey is the counter's name in Redis. Both are absent where
-	// the request has none.
+	// Change takes. A value is empty that the request lacks. Bytes that are not UTF-8
+	// cannot be told, nor named. RedisKey is the counter's name in Redis; that of a
+	// Split is each pod's own. Both are absent where the request has none.
 	Key      []string `json:"key,omitempty"`
 	RedisKey string   `json:"redisKey,omitempty"`
 	Cost     int64    `json:"cost,omitempty"`
@@ -100,15 +101,18 @@ type Top struct {
 	Limits  []TopLimit `json:"limits"`
 }
 
-// TopLimit is one limit of a Top. Counts are requests since SinceMs ago.
+// TopLimit is one limit of a Top. Counts are requests since SinceMs ago, or since the
+// policy has changed: those that the limit refused, or would have, and those that were
+// admitted. What only other limits refused is in neither.
 type TopLimit struct {
 	Policy   string `json:"policy"`
 	Limit    string `json:"limit"`
 	Shadow   bool   `json:"shadow,omitempty"`
 	Admitted int64  `json:"admitted"`
 	Refused  int64  `json:"refused"`
-	// Keys are those with most requests, most first; Others says that there were
-	// more keys than the sidecar counts.
+	// Keys are the 100 with most requests, most first; Others says that there were
+	// more keys than the sidecar counts. Then a key's counts may begin anew between
+	// two answers, and are too low by a 256th of the limit's requests at most.
 	Keys   []TopKey `json:"keys,omitempty"`
 	Others bool     `json:"others,omitempty"`
 }

@@ -14,6 +14,7 @@ import (
 func newOperatorAPI(l *tallyman.Limiter, log *slog.Logger) http.Handler {
 	return guard.New(map[string]http.Handler{
 		"POST " + operator.PathExplain: explainHandler(l),
+		"GET " + operator.PathTop:      topHandler(l),
 	})
 }
 
@@ -54,6 +55,29 @@ func limitExplanation(l *tallyman.LimitExplanation) operator.LimitExplanation {
 	}
 	if d.Counted {
 		out.Remaining, out.ResetAfterMs = new(d.Remaining), new(milliseconds(d.ResetAfter))
+	}
+	return out
+}
+
+func topHandler(l *tallyman.Limiter) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		respond.JSON(w, top(l.Top(operator.TopPatience), r.URL.Query().Get("reveal") == "true"))
+	}
+}
+
+func top(t tallyman.Top, reveal bool) operator.Top {
+	out := operator.Top{SinceMs: t.Since.Milliseconds(), Limits: make([]operator.TopLimit, len(t.Limits))}
+	for i, l := range t.Limits {
+		out.Limits[i] = operator.TopLimit{
+			Policy: l.Policy, Limit: l.Limit, Shadow: l.Shadow, Admitted: l.Admitted, Refused: l.Refused, Others: l.Others,
+		}
+		for _, k := range l.Keys {
+			key := operator.TopKey{Key: k.Text, Admitted: k.Admitted, Refused: k.Refused}
+			if reveal {
+				key.Key = k.Values
+			}
+			out.Limits[i].Keys = append(out.Limits[i].Keys, key)
+		}
 	}
 	return out
 }

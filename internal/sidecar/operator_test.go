@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tallyman-dev/tallyman/internal/operator"
+	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 )
 
 // operate asks the operator API as the plugin does. GET has no body.
@@ -94,5 +95,28 @@ func TestOperatorAPIRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	api.ServeHTTP(w, r)
 	if w.Code != http.StatusForbidden {
 		t.Errorf("a request without the header got %d", w.Code)
+	}
+}
+
+func TestTopTellsValuesOnlyWhenTheyAreAskedFor(t *testing.T) {
+	l, _ := inMemory(t, `limits: [{name: x, requests: 1, window: 1h, algorithm: SlidingLog, key: [{clientIP: {}}, {header: {name: X-Api-Key}}]}]`)
+	api := newOperatorAPI(l, silent)
+	if first := answered[operator.Top](t, operate(api, operator.PathTop, "")); first.SinceMs > 1000 || len(first.Limits) != 1 {
+		t.Errorf("the first answer is %+v", first)
+	}
+	r := tallyman.Request{Method: "GET", Path: "/", RemoteAddr: "192.0.2.1", Header: http.Header{"X-Api-Key": {"sesame"}}}
+	l.Admit(t.Context(), r)
+	l.Admit(t.Context(), r)
+	for query, key := range map[string]string{
+		"": "192.0.2.1, #d0c04f4b1951e4aeaaec8223ed2039e5", "?reveal=false": "192.0.2.1, #d0c04f4b1951e4aeaaec8223ed2039e5",
+		"?reveal=true": "192.0.2.1, sesame",
+	} {
+		got := answered[operator.Top](t, operate(api, operator.PathTop+query, ""))
+		want := []operator.TopLimit{{
+			Policy: "a", Limit: "x", Admitted: 1, Refused: 1, Keys: []operator.TopKey{{Key: key, Admitted: 1, Refused: 1}},
+		}}
+		if diff := cmp.Diff(want, got.Limits); diff != "" {
+			t.Errorf("%s: limits (-want +got):\n%s", query, diff)
+		}
 	}
 }

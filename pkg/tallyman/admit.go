@@ -61,7 +61,11 @@ func (l *Limiter) decide(ctx context.Context, r Request, q question) Decision {
 	defer m.end()
 	l.meet(m, s, &r)
 	l.ask(ctx, m, q)
-	return m.conclude(l.random)
+	d := m.conclude(l.random)
+	if q.op != limiter.Peek {
+		l.tops.count(m, d.Allowed)
+	}
+	return d
 }
 
 // unlimited is the decision where there are no policies.
