@@ -17,9 +17,14 @@ const (
 	// the first question on, and no longer than TopPatience after the last one. With
 	// ?reveal=true the keys are the values themselves.
 	PathTop = "/v1/top"
-	// PathReset takes a Change without units by POST, and answers with a Changed.
+	// PathReset takes a Change without units by POST, and answers with a Changed. The
+	// shared count is reset for all pods, and what the pod that is asked knows of it is
+	// forgotten. The others follow within a second or a Synced limit's interval; only
+	// the counts of a Split, and of backstops, are each pod's own, so that each pod has
+	// to be asked.
 	PathReset = "/v1/reset"
-	// PathRefund takes a Change by POST, and answers with a Changed.
+	// PathRefund takes a Change by POST, and answers with a Changed. Slots of
+	// Concurrency cannot be given back, but reset.
 	PathRefund = "/v1/refund"
 	// PathStore takes no body, by GET, and answers with a StoreHealth. It is the
 	// manager's, not a sidecar's.
@@ -131,7 +136,8 @@ type Change struct {
 	Policy string `json:"policy"`
 	Limit  string `json:"limit"`
 	// Key has a value for each part of the limit's key, in their order; none for a
-	// limit without a key.
+	// limit without a key. An empty value is one that requests lack; an address stands
+	// for its network.
 	Key []string `json:"key,omitempty"`
 	// Units to give back, 1 or more, for a refund.
 	Units int64 `json:"units,omitempty"`

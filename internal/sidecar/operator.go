@@ -1,6 +1,9 @@
 package sidecar
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"log/slog"
 	"net/http"
 
@@ -15,6 +18,8 @@ func newOperatorAPI(l *tallyman.Limiter, log *slog.Logger) http.Handler {
 	return guard.New(map[string]http.Handler{
 		"POST " + operator.PathExplain: explainHandler(l),
 		"GET " + operator.PathTop:      topHandler(l),
+		"POST " + operator.PathReset:   resetHandler(l, log),
+		"POST " + operator.PathRefund:  refundUnitsHandler(l, log),
 	})
 }
 
@@ -80,4 +85,61 @@ func top(t tallyman.Top, reveal bool) operator.Top {
 		}
 	}
 	return out
+}
+
+func resetHandler(l *tallyman.Limiter, log *slog.Logger) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c, ok := readChange(w, r)
+		switch {
+		case !ok:
+		case c.Units != 0:
+			respond.Problem(w, http.StatusBadRequest, "units must be left out: a reset gives back all")
+		default:
+			state, err := l.Reset(r.Context(), counterOf(c))
+			answerChange(w, "Reset a counter", c, state, err, log)
+		}
+	}
+}
+
+func refundUnitsHandler(l *tallyman.Limiter, log *slog.Logger) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c, ok := readChange(w, r)
+		switch {
+		case !ok:
+		case c.Units < 1:
+			respond.Problem(w, http.StatusBadRequest, "units must be 1 or more: those to give back")
+		default:
+			state, err := l.RefundUnits(r.Context(), counterOf(c), c.Units)
+			answerChange(w, "Refunded units of a counter", c, state, err, log)
+		}
+	}
+}
+
+// readChange reads a change. What is none it answers, and ok is false.
+func readChange(w http.ResponseWriter, r *http.Request) (c operator.Change, ok bool) {
+	err := decode(bounded(w, r), &c)
+	if err != nil {
+		refuseBody(w, err)
+	}
+	return c, err == nil
+}
+
+func counterOf(c operator.Change) tallyman.Counter {
+	return tallyman.Counter{Policy: c.Policy, Limit: c.Limit, Key: c.Key}
+}
+
+// answerChange tells what has become of a counter, and logs it: who administers a
+// cluster is to see that counts were changed by hand. The counter is logged by a hash
+// of its name, which has clients' addresses in it.
+func answerChange(w http.ResponseWriter, done string, c operator.Change, state tallyman.CounterState, err error, log *slog.Logger) {
+	switch {
+	case errors.Is(err, tallyman.ErrNoCounter):
+		respond.Problem(w, http.StatusBadRequest, err.Error())
+	case err != nil: // which is not told, since it can name the store
+		respond.Problem(w, http.StatusServiceUnavailable, "the store did not answer in time: the counter may have been changed, or not")
+	default:
+		hash := sha256.Sum256([]byte(state.RedisKey))
+		log.Info(done, "policy", c.Policy, "limit", c.Limit, "counter", hex.EncodeToString(hash[:16]), "units", state.Units)
+		respond.JSON(w, operator.Changed{RedisKey: state.RedisKey, Units: state.Units, Remaining: state.Remaining})
+	}
 }

@@ -1,7 +1,9 @@
 package sidecar
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tallyman-dev/tallyman/internal/operator"
+	"github.com/tallyman-dev/tallyman/internal/testredis"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 )
 
@@ -82,6 +85,15 @@ func TestOperatorAPIRefusesWhatItDoesNotUnderstand(t *testing.T) {
 		"no object":        {operator.PathExplain, `null`, 400, "null"},
 		"an odd address":   {operator.PathExplain, `{"clientIP":"localhost"}`, 400, "clientIP"},
 		"too much":         {operator.PathExplain, `{"path":"/` + strings.Repeat("a", maxCheckBody) + `"}`, 413, "65536"},
+		"a null change":    {operator.PathReset, `null`, 400, "null"},
+		"a misspelt key":   {operator.PathReset, `{"policy":"a","limit":"x","keys":["a"]}`, 400, `\"keys\"`},
+		"no policy":        {operator.PathReset, `{}`, 400, "in force are: a"},
+		"no such limit":    {operator.PathRefund, `{"policy":"a","limit":"y","units":1}`, 400, "it has: x"},
+		"too many values":  {operator.PathReset, `{"policy":"a","limit":"x","key":["a"]}`, 400, "one counter for all"},
+		"units to reset":   {operator.PathReset, `{"policy":"a","limit":"x","units":1}`, 400, "units must be left out"},
+		"nothing back":     {operator.PathRefund, `{"policy":"a","limit":"x"}`, 400, "units must be 1"},
+		"less than that":   {operator.PathRefund, `{"policy":"a","limit":"x","units":-1}`, 400, "units must be 1"},
+		"a huge change":    {operator.PathReset, `{"policy":"` + strings.Repeat("a", maxCheckBody) + `"}`, 413, "65536"},
 		"another path":     {"/v1/check", `{}`, 404, "no POST /v1/check"},
 		"another method":   {operator.PathExplain, "", 404, "no GET /v1/explain"},
 	} {
@@ -118,5 +130,51 @@ func TestTopTellsValuesOnlyWhenTheyAreAskedFor(t *testing.T) {
 		if diff := cmp.Diff(want, got.Limits); diff != "" {
 			t.Errorf("%s: limits (-want +got):\n%s", query, diff)
 		}
+	}
+}
+
+func TestCountersAreChangedAndTheLogHoldsNoValue(t *testing.T) {
+	l, _ := inMemory(t, `limits: [{name: x, requests: 3, window: 1h, algorithm: SlidingLog, key: [{clientIP: {}}, {header: {name: X-Api-Key}}]}]`)
+	var log lines
+	api := newOperatorAPI(l, slog.New(slog.NewTextHandler(&log, nil)))
+	r := tallyman.Request{Method: "GET", Path: "/", RemoteAddr: "192.0.2.1", Header: http.Header{"X-Api-Key": {"sesame"}}}
+	for range 3 {
+		l.Admit(t.Context(), r)
+	}
+	for _, c := range []struct {
+		path, body string
+		want       operator.Changed
+	}{
+		{operator.PathRefund, `{"policy":"a","limit":"x","key":["192.0.2.1","sesame"],"units":2}`, operator.Changed{Units: 2, Remaining: 2}},
+		{operator.PathReset, `{"policy":"a","limit":"x","key":["192.0.2.1","sesame"]}`, operator.Changed{Remaining: 3}},
+	} {
+		got := answered[operator.Changed](t, operate(api, c.path, c.body))
+		c.want.RedisKey = l.Explain(t.Context(), r).Limits[0].RedisKey
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.path, diff)
+		}
+	}
+	operate(api, operator.PathReset, `{"policy":"a","limit":"x","key":["sesame"]}`)
+	if log.count("level=INFO") != 2 || log.count("policy=a limit=x counter=") != 2 || log.count("units=2") != 1 {
+		t.Errorf("the log says:\n%s", log.text.String())
+	}
+	if log.count("sesame") != 0 || log.count("192.0.2.1") != 0 {
+		t.Errorf("the log tells of clients:\n%s", log.text.String())
+	}
+}
+
+func TestAChangeWithoutTheStoreIsTold(t *testing.T) {
+	server := testredis.Start(t)
+	l, err := tallyman.New(t.Context(), tallyman.Options{
+		Store: server.URL(), PolicyFile: policyFile(t, `limits: [{name: x, requests: 3, window: 1h}]`),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(context.Background())
+	server.Kill()
+	w := operate(newOperatorAPI(l, silent), operator.PathReset, `{"policy":"a","limit":"x"}`)
+	if w.Code != http.StatusServiceUnavailable || strings.Contains(w.Body.String(), server.Addr) {
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }
