@@ -1,7 +1,10 @@
 package limiter
 
 import (
+	"context"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -82,6 +85,47 @@ func TestTheEngineForgetsWhatItKnowsOfAResetCounter(t *testing.T) {
 					do(t, e, Call{Op: Reset, Hits: []Hit{hit}})
 				}
 			})
+		})
+	}
+}
+
+// However resets and requests meet, a reset brings a limit's units at most, and what
+// is on its way.
+func TestResetsAndRequestsMeet(t *testing.T) {
+	for _, mode := range []policy.DistributionMode{policy.Exact, policy.Leased, policy.Synced, policy.Split} {
+		t.Run(string(mode), func(t *testing.T) {
+			const requests, onItsWay, resets = 500, 100, 30
+			e := NewEngine(NewMemory(time.Now), EngineOptions{})
+			defer e.Close(context.Background())
+			limit := perMinute(requests, mode, policy.FailureDeny)
+			limit.Window = policy.Duration(time.Hour)
+			switch mode {
+			case policy.Leased:
+				limit.Distribution.MaxIdlePercent = 100 * onItsWay / requests
+			case policy.Synced:
+				limit.Distribution.MaxOvershootPercent = 100 * onItsWay / requests
+			}
+			hit := Hit{Rule: planned(t, limit), Key: "k", Cost: 1}
+			var passed atomic.Int64
+			var askers sync.WaitGroup
+			for range 4 {
+				askers.Go(func() {
+					for range 10_000 {
+						c := Call{Hits: []Hit{hit}}
+						if err := e.Do(context.Background(), &c); err != nil {
+							t.Error(err)
+						}
+						passed.Add(c.Granted)
+					}
+				})
+			}
+			for range resets {
+				do(t, e, Call{Op: Reset, Hits: []Hit{hit}})
+			}
+			askers.Wait()
+			if n := passed.Load(); n < requests || n > (resets+1)*(requests+onItsWay) {
+				t.Errorf("%d resets admitted %d", resets, n)
+			}
 		})
 	}
 }
