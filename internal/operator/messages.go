@@ -42,7 +42,9 @@ type Request struct {
 	ClientIP string `json:"clientIP,omitempty"`
 }
 
-// Explanation is what would become of a request now. Nothing was charged.
+// Explanation is what would become of a request now, by the shared count: units that
+// the pod has at hand of a Leased limit, and what it has not exchanged of a Synced one,
+// are left out. Nothing was charged.
 type Explanation struct {
 	Allowed bool   `json:"allowed"`
 	Reason  string `json:"reason,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/limiter"
 	"github.com/tallyman-dev/tallyman/internal/match"
@@ -68,8 +69,13 @@ func (l *Limiter) RefundUnits(ctx context.Context, c Counter, units int64) (Coun
 	return l.change(ctx, &limiter.Call{Op: limiter.Refund, Hits: []limiter.Hit{hit}, Count: min(max(1, units), policy.MaxInteger)})
 }
 
+// changeTimeout is how long the store may take to change a counter. Nobody's request
+// waits for it.
+const changeTimeout = 2 * time.Second
+
 // change carries out a call about one counter. The end of ctx does not cut it short.
 func (l *Limiter) change(ctx context.Context, c *limiter.Call) (CounterState, error) {
+	c.Timeout = changeTimeout
 	if err := l.engine.Do(context.WithoutCancel(ctx), c); err != nil {
 		return CounterState{}, fmt.Errorf("change a counter: %w", err)
 	}
@@ -102,7 +108,7 @@ func (l *Limiter) hitOf(c Counter) (limiter.Hit, error) {
 func (s *snapshot) ruleOf(c Counter) (*rule, error) {
 	e := s.find(c.Policy)
 	if e == nil {
-		return nil, noCounter("policy %.80q is not in force here; in force are: %s", c.Policy, s.names())
+		return nil, noCounter("policy %.80q is not in force here; in force are: %s", c.Policy, listed(s.names()))
 	}
 	var names []string
 	for i := range e.rules {
@@ -112,19 +118,29 @@ func (s *snapshot) ruleOf(c Counter) (*rule, error) {
 		}
 		names = append(names, name)
 	}
-	return nil, noCounter("policy %q has no limit %.80q; it has: %s", c.Policy, c.Limit, strings.Join(names, ", "))
+	return nil, noCounter("policy %q has no limit %.80q; it has: %s", c.Policy, c.Limit, listed(names))
 }
 
-// names lists the policies in force.
-func (s *snapshot) names() string {
-	if len(s.policies) == 0 {
-		return "none"
-	}
+func (s *snapshot) names() []string {
 	names := make([]string, len(s.policies))
 	for i, e := range s.policies {
 		names[i] = e.definition.Name
 	}
-	return strings.Join(names, ", ")
+	return names
+}
+
+// maxListed bounds the names that an error lists.
+const maxListed = 20
+
+func listed(names []string) string {
+	switch {
+	case len(names) == 0:
+		return "none"
+	case len(names) > maxListed:
+		return strings.Join(names[:maxListed], ", ") + ", …"
+	default:
+		return strings.Join(names, ", ")
+	}
 }
 
 func noCounter(format string, args ...any) error {

@@ -78,7 +78,7 @@ func keysOfAllKinds() string {
 	for i, kind := range kinds {
 		all += "\n- {name: kind-" + string(rune('a'+i)) + ", requests: 1, window: 1h, key: [" + kind + "]}"
 	}
-	return doc("all", "\n  selector: {}\n  limits:"+strings.ReplaceAll(all, "\n", "\n  "))
+	return doc("all", "\n  selector: {}\n  storeTimeout: 10s\n  limits:"+strings.ReplaceAll(all, "\n", "\n  "))
 }
 
 func drawRequest(t *rapid.T) Request {
@@ -184,7 +184,9 @@ func TestAResetIsForAllProcessesOnACluster(t *testing.T) {
 	l := fromFile(t, keysOfAllKinds(), Options{Store: url})
 	other := fromFile(t, keysOfAllKinds(), Options{Store: url})
 	r := keyed("alice")
-	l.Admit(t.Context(), r)
+	if d := l.Admit(t.Context(), r); !d.Allowed || d.Degraded {
+		t.Fatalf("got %+v", d)
+	}
 	for _, limit := range other.Explain(t.Context(), r).Limits {
 		if state, err := other.Reset(t.Context(), limit.Counter); err != nil || limit.Decision.Remaining != 0 || state.Remaining != 1 {
 			t.Errorf("%+v was reset to %+v, %v", limit, state, err)

@@ -7,7 +7,7 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/match"
 )
 
-// Explanation is what Admit would decide, with the reasons.
+// Explanation is a decision with its reasons.
 type Explanation struct {
 	// Decision is as Peek's; its RetryAfter is without the policy's jitter.
 	Decision Decision
@@ -43,8 +43,9 @@ type LimitExplanation struct {
 	Decision LimitDecision
 }
 
-// Explain tells what Admit would decide, and why. Nothing is charged, and no counter
-// is made. It takes longer than Peek.
+// Explain tells what Admit would decide, and why, by the shared count: as Peek does, it
+// leaves out what this process has at hand of a Leased limit, and has not exchanged of
+// a Synced one. Nothing is charged, and no counter is made. It takes longer than Peek.
 func (l *Limiter) Explain(ctx context.Context, r Request) Explanation {
 	s := l.current.Load()
 	if len(s.policies) == 0 {
