@@ -110,7 +110,7 @@ func refundUnitsHandler(l *tallyman.Limiter, log *slog.Logger) http.HandlerFunc 
 			respond.Problem(w, http.StatusBadRequest, "units must be 1 or more: those to give back")
 		default:
 			state, err := l.RefundUnits(r.Context(), counterOf(c), c.Units)
-			answerChange(w, "Refunded units of a counter", c, state, err, log)
+			answerChange(w, "Refunded units of a counter", c, state, err, log.With("units", state.Units))
 		}
 	}
 }
@@ -139,7 +139,7 @@ func answerChange(w http.ResponseWriter, done string, c operator.Change, state t
 		respond.Problem(w, http.StatusServiceUnavailable, "the store did not answer in time: the counter may have been changed, or not")
 	default:
 		hash := sha256.Sum256([]byte(state.RedisKey))
-		log.Info(done, "policy", c.Policy, "limit", c.Limit, "counter", hex.EncodeToString(hash[:16]), "units", state.Units)
+		log.Info(done, "policy", c.Policy, "limit", c.Limit, "counter", hex.EncodeToString(hash[:16]))
 		respond.JSON(w, operator.Changed{RedisKey: state.RedisKey, Units: state.Units, Remaining: state.Remaining})
 	}
 }

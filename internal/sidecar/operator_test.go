@@ -155,7 +155,7 @@ func TestCountersAreChangedAndTheLogHoldsNoValue(t *testing.T) {
 		}
 	}
 	operate(api, operator.PathReset, `{"policy":"a","limit":"x","key":["sesame"]}`)
-	if log.count("level=INFO") != 2 || log.count("policy=a limit=x counter=") != 2 || log.count("units=2") != 1 {
+	if log.count("level=INFO") != 2 || log.count("policy=a limit=x counter=") != 2 || log.count("units=2") != 1 || log.count("units=") != 1 {
 		t.Errorf("the log says:\n%s", log.text.String())
 	}
 	if log.count("sesame") != 0 || log.count("192.0.2.1") != 0 {
