@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
+	"github.com/tallyman-dev/tallyman/internal/limiter"
+	"github.com/tallyman-dev/tallyman/internal/operator"
 	"github.com/tallyman-dev/tallyman/internal/store"
 	"github.com/tallyman-dev/tallyman/internal/testenv"
 	"github.com/tallyman-dev/tallyman/internal/testredis"
@@ -215,6 +218,35 @@ func (p *process) shows(t *testing.T, lines ...string) func() error {
 			if !strings.Contains(text, "\n"+line+"\n") {
 				return fmt.Errorf("the metrics do not have %s", line)
 			}
+		}
+		return nil
+	}
+}
+
+// tellsOf checks that the operator API finds a server well, with all scripts.
+func (p *process) tellsOf(t *testing.T, server string) func() error {
+	t.Helper()
+	ask, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.operator+operator.PathStore, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask.Header.Set(operator.Header, "1")
+	return func() error {
+		if _, err := get(t, p.operator+operator.PathStore, "", http.StatusForbidden); err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(ask)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		var health operator.StoreHealth
+		if err := json.NewDecoder(response.Body).Decode(&health); err != nil {
+			return err
+		}
+		if len(health.Nodes) != 1 || health.Nodes[0].Address != server || health.Nodes[0].Error != "" ||
+			health.Nodes[0].Scripts != len(store.Scripts())+len(limiter.Scripts()) || health.Nodes[0].LatencyMicros == 0 {
+			return fmt.Errorf("the store is told to be %+v", health)
 		}
 		return nil
 	}

@@ -63,8 +63,9 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
+	definitions := store.New(redisClient, o.prefix)
 	err = controller.Setup(mgr, controller.Options{
-		Store:    store.New(redisClient, o.prefix),
+		Store:    definitions,
 		Scripts:  slices.Concat(store.Scripts(), limiter.Scripts()),
 		Resync:   o.resync,
 		Registry: metrics.Registry,
@@ -72,6 +73,7 @@ func run(o options) error {
 	if injection != nil {
 		err = errors.Join(err, injection.setup(mgr))
 	}
+	err = errors.Join(err, serveOperatorAPI(mgr, definitions, o.operatorAddress))
 	// +kubebuilder:scaffold:builder
 	if err != nil {
 		return err

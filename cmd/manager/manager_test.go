@@ -51,6 +51,8 @@ func TestMistakesInTheFlagsAreToldWithoutThePassword(t *testing.T) {
 			[]string{"--store=redis://redis", "--sidecar-image=sidecar", "--sidecar-store=redis://redis?password=hunter2"}, "must have no credentials"},
 		"a sidecars' store that is no URL": {
 			[]string{"--store=redis://redis", "--sidecar-image=sidecar", "--sidecar-store=hunter2"}, "--sidecar-store must be a URL"},
+		"an operator API for all": {
+			[]string{"--store=redis://redis", "--operator-bind-address=:8082"}, "--operator-bind-address must be a loopback address"},
 		"too short a resync": {[]string{"--store=redis://u:hunter2@redis", "--resync=1ms"}, "--resync must be 1s or more"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,6 +112,9 @@ func (c *cluster) testTakeover(t *testing.T) {
 		t.Errorf("the follower publishes, too (%v):\n%s", err, text)
 	}
 	testenv.Eventually(t, follower.shows(t, "tallyman_store_up 1"))
+	for _, p := range []*process{leader, follower} {
+		testenv.Eventually(t, p.tellsOf(t, redis.Addr))
+	}
 
 	holder := c.holder(t)
 	if code := leader.stop(t); code != 0 {

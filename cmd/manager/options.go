@@ -13,6 +13,7 @@ import (
 
 	"github.com/tallyman-dev/tallyman/internal/controller"
 	"github.com/tallyman-dev/tallyman/internal/inject"
+	"github.com/tallyman-dev/tallyman/internal/operator/guard"
 	"github.com/tallyman-dev/tallyman/internal/store"
 )
 
@@ -23,6 +24,7 @@ type options struct {
 	metricsAddress              string
 	metricsSecure               bool
 	healthAddress               string
+	operatorAddress             string
 	leaderElect                 bool
 	leaseNamespace              string
 	resync                      time.Duration
@@ -46,6 +48,8 @@ func parse() (options, error) {
 	flag.StringVar(&o.metricsAddress, "metrics-bind-address", "127.0.0.1:8080", "`address` of /metrics; 0 turns it off")
 	flag.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve metrics over HTTPS, to those whom the API server authorizes")
 	flag.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 turns it off")
+	flag.StringVar(&o.operatorAddress, "operator-bind-address", "127.0.0.1:8082", "loopback `address` where kubectl tallyman asks how the store is, "+
+		"by way of a forwarded port; 0 turns it off")
 	flag.BoolVar(&o.leaderElect, "leader-elect", false, "be one of several managers, of which one is active")
 	flag.StringVar(&o.leaseNamespace, "leader-election-namespace", "", "`namespace` of the managers' lease (default that of the manager's pod)")
 	flag.DurationVar(&o.resync, "resync", controller.DefaultResync, "how long a namespace is left alone when nothing happens in it; bounds how long a flushed Redis stays so")
@@ -93,7 +97,11 @@ func (o *options) complete() error {
 		return errors.New("--store is missing: give the URL of a Redis, such as redis://redis:6379 (or TALLYMAN_STORE, or --store-file)")
 	case o.resync < time.Second:
 		return errors.New("--resync must be 1s or more")
-	default:
+	case o.operatorAddress == "0":
 		return nil
 	}
+	if err := guard.CheckAddress(o.operatorAddress); err != nil {
+		return fmt.Errorf("--operator-bind-address %w", err)
+	}
+	return nil
 }

@@ -24,7 +24,7 @@ func TestTheStoreIsTakenFromFlagThenFileThenEnvironment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("TALLYMAN_STORE", test.env)
-			o := options{storeURL: test.flag, storeFile: test.file, resync: time.Minute}
+			o := options{storeURL: test.flag, storeFile: test.file, resync: time.Minute, operatorAddress: "0"}
 			if err := o.complete(); err != nil || o.storeURL != test.want {
 				t.Errorf("the store is %q (%v), not %q", o.storeURL, err, test.want)
 			}
@@ -35,7 +35,7 @@ func TestTheStoreIsTakenFromFlagThenFileThenEnvironment(t *testing.T) {
 func TestTheAuthorityIsTakenFromFlagThenEnvironment(t *testing.T) {
 	t.Setenv("TALLYMAN_STORE_CA", "-----BEGIN")
 	for flag, want := range map[string]store.TLSOptions{"": {CA: "-----BEGIN"}, "ca.crt": {CAFile: "ca.crt"}} {
-		o := options{storeURL: "rediss://redis", tls: store.TLSOptions{CAFile: flag}, resync: time.Minute}
+		o := options{storeURL: "rediss://redis", tls: store.TLSOptions{CAFile: flag}, resync: time.Minute, operatorAddress: "0"}
 		if err := o.complete(); err != nil || o.tls != want {
 			t.Errorf("--store-ca-file=%s: %+v, %v", flag, o.tls, err)
 		}
@@ -48,10 +48,11 @@ func TestWhatIsWrongWithTheFlagsIsSaid(t *testing.T) {
 		options options
 		want    string
 	}{
-		"no store":     {options{resync: time.Minute}, "--store is missing"},
-		"two stores":   {options{storeURL: "redis://:hunter2@a", storeFile: "b", resync: time.Minute}, "give one of them"},
-		"no file":      {options{storeFile: "/does/not/exist", resync: time.Minute}, "--store-file: "},
+		"no store":     {options{resync: time.Minute, operatorAddress: "0"}, "--store is missing"},
+		"two stores":   {options{storeURL: "redis://:hunter2@a", storeFile: "b", resync: time.Minute, operatorAddress: "0"}, "give one of them"},
+		"no file":      {options{storeFile: "/does/not/exist", resync: time.Minute, operatorAddress: "0"}, "--store-file: "},
 		"short resync": {options{storeURL: "redis://a"}, "--resync must be"},
+		"open to all":  {options{storeURL: "redis://a", resync: time.Minute, operatorAddress: ":8082"}, "--operator-bind-address must be a loopback address"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := test.options.complete()

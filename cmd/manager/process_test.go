@@ -40,21 +40,22 @@ func buildAndRun(m *testing.M) int {
 
 // process is a manager that runs.
 type process struct {
-	cmd             *exec.Cmd
-	exited          chan struct{}
-	log             string // path of a file
-	health, metrics string // URLs
-	webhook         string // address
+	cmd                       *exec.Cmd
+	exited                    chan struct{}
+	log                       string // path of a file
+	health, metrics, operator string // URLs
+	webhook                   string // address
 }
 
 // start runs a manager with the flags that are given and some addresses.
 func start(t *testing.T, kubeconfig string, args ...string) *process {
 	t.Helper()
-	health, metrics, webhook := testredis.FreeAddr(t), testredis.FreeAddr(t), testredis.FreeAddr(t)
+	health, metrics, webhook, operator := testredis.FreeAddr(t), testredis.FreeAddr(t), testredis.FreeAddr(t), testredis.FreeAddr(t)
 	p := &process{
 		exited: make(chan struct{}),
 		log:    filepath.Join(t.TempDir(), "log"),
-		health: "http://" + health, metrics: "http://" + metrics + "/metrics", webhook: webhook,
+		health: "http://" + health, metrics: "http://" + metrics + "/metrics", operator: "http://" + operator,
+		webhook: webhook,
 	}
 	log, err := os.Create(p.log)
 	if err != nil {
@@ -62,7 +63,7 @@ func start(t *testing.T, kubeconfig string, args ...string) *process {
 	}
 	defer log.Close()
 	p.cmd = exec.Command(binary, append(args, "--health-probe-bind-address="+health, "--metrics-bind-address="+metrics,
-		"--webhook-bind-address="+webhook)...)
+		"--webhook-bind-address="+webhook, "--operator-bind-address="+operator)...)
 	p.cmd.Env = []string{"KUBECONFIG=" + kubeconfig}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {

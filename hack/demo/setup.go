@@ -32,7 +32,7 @@ func (d *demo) startManager(ctx context.Context) error {
 	}
 	manager, err := d.start("manager", filepath.Join(d.dir, "manager"),
 		"--kubeconfig", d.kubeconfig, "--store", d.redis.url(),
-		"--health-probe-bind-address", health, "--metrics-bind-address", "0")
+		"--health-probe-bind-address", health, "--metrics-bind-address", "0", "--operator-bind-address", "0")
 	if err != nil {
 		return err
 	}

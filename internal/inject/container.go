@@ -14,8 +14,9 @@ import (
 const (
 	// The sidecar's ports, or the next ones that the pod does not declare. Below
 	// 32768, where Linux takes ports for outgoing connections from.
-	proxyPort = 12080
-	adminPort = 12081
+	proxyPort    = 12080
+	adminPort    = 12081
+	operatorPort = 12082
 
 	adminPortName = "tallyman-admin"
 
@@ -35,6 +36,7 @@ const (
 func newContainer(pod *corev1.Pod, c Config, t tuning, app corev1.ContainerPort) corev1.Container {
 	proxy := freePort(pod, proxyPort)
 	admin := freePort(pod, max(adminPort, proxy+1))
+	operator := freePort(pod, max(operatorPort, admin+1))
 	return corev1.Container{
 		Name:  Container,
 		Image: c.Image,
@@ -42,6 +44,9 @@ func newContainer(pod *corev1.Pod, c Config, t tuning, app corev1.ContainerPort)
 			fmt.Sprintf("--listen=:%d", proxy),
 			upstreamFlag + strconv.Itoa(int(app.ContainerPort)),
 			fmt.Sprintf("--admin-listen=:%d", admin),
+			// The plugin finds the port here. It is not declared below, where it would
+			// say that others than the pod itself can reach it.
+			fmt.Sprintf("--operator-listen=127.0.0.1:%d", operator),
 			"--pod-labels-file=" + volumePath + "/" + labelsFile,
 			"--prefix=" + c.Prefix,
 			"--probe-from=$(NODE_ADDRESSES)",

@@ -22,12 +22,13 @@ const (
 	// verbSeveral is a take from several counters, all of which are enforced, and
 	// verbRun are takes from one each.
 	verbSeveral
+	verbReset
 	verbRun verb = 0
 )
 
 var verbs = [...]verb{
 	Take: verbTake, Peek: verbPeek, Refund: verbRefund, Charge: verbCharge,
-	Reserve: verbReserve, Settle: verbSettle, Renew: verbRenew,
+	Reserve: verbReserve, Settle: verbSettle, Renew: verbRenew, Reset: verbReset,
 }
 
 // The groups of hits, as the script numbers them.
@@ -241,7 +242,7 @@ func (c *Call) validate() error {
 		if h.Cost < 0 {
 			return fmt.Errorf("%w hit: cost %d is negative", ErrInvalid, h.Cost)
 		}
-		if h.Rule.holdsSlots() && c.Token == "" && c.Op != Peek {
+		if h.Rule.holdsSlots() && c.Token == "" && c.Op != Peek && c.Op != Reset {
 			return fmt.Errorf("%w call: slots need a token to be held by", ErrInvalid)
 		}
 	}

@@ -51,7 +51,7 @@ type trace struct {
 }
 
 func (tr *trace) step() {
-	switch rapid.IntRange(0, 15).Draw(tr.t, "step") {
+	switch rapid.IntRange(0, 16).Draw(tr.t, "step") {
 	case 0, 1, 2:
 		tr.moveClock()
 	case 3:
@@ -70,6 +70,8 @@ func (tr *trace) step() {
 		tr.compare(Call{Op: Settle, Hits: tr.hits(), Token: tr.token()})
 	case 13:
 		tr.compare(Call{Op: Renew, Hits: tr.hits(), Token: tr.token()})
+	case 14:
+		tr.compare(Call{Op: Reset, Hits: tr.hits()})
 	default:
 		tr.take(tr.hits())
 	}

@@ -80,7 +80,7 @@ func (e *Engine) now() int64 { return int64(time.Since(e.began)) }
 
 // Do implements Store. It fails with ErrInvalid, and for rules that were not made
 // by PrepareLimit, and so have no failure policy, with the store's errors. What
-// Settle, Refund, Charge and Renew cannot do is an error too.
+// Settle, Refund, Charge, Renew and Reset cannot do is an error too.
 func (e *Engine) Do(ctx context.Context, c *Call) error {
 	c.Failure = nil
 	switch c.Op {
@@ -92,6 +92,8 @@ func (e *Engine) Do(ctx context.Context, c *Call) error {
 		return e.reserve(ctx, c)
 	case Refund:
 		return e.refund(ctx, c)
+	case Reset:
+		return e.reset(ctx, c)
 	default:
 		return e.elsewhere(ctx, c)
 	}

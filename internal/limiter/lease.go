@@ -35,7 +35,8 @@ type lease struct {
 	waiting []*waiter
 	pace    pace
 	thirst  thirst
-	// shared is what the shared count had left when it was asked last.
+	// shared is what the shared count had left when it was asked last, or
+	// unknownShare.
 	shared int64
 	// used is when a request last needed the lock.
 	used moment
@@ -74,6 +75,9 @@ type standing struct {
 	resetAt moment
 }
 
+// unknownShare is that of a count that was not asked yet.
+const unknownShare = policy.MaxInteger
+
 // Those of no rule.
 var (
 	noHand    = &hand{}
@@ -81,7 +85,7 @@ var (
 )
 
 func newLease(key string, now moment) *lease {
-	e := &lease{key: key, pace: pace{since: now - ahead}, shared: policy.MaxInteger, used: now}
+	e := &lease{key: key, pace: pace{since: now - ahead}, shared: unknownShare, used: now}
 	e.hand.Store(noHand)
 	e.drought.Store(noDrought)
 	return e

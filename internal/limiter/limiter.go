@@ -51,6 +51,10 @@ const (
 	// Renew has the slots of a Token last another window. Granted is 0 when one
 	// of them had ended.
 	Renew
+	// Reset makes counters what they are before their first request: all units are
+	// there again. Slots of Concurrency are held no more, though what holds them goes
+	// on.
+	Reset
 )
 
 // Call is a question to a store and, after Do, its answer.

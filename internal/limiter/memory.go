@@ -53,9 +53,12 @@ func (c *counter) distrust(now, window int64) {
 		at = c.log[len(c.log)-1].at
 	}
 	if at > now+max(window, minute) {
-		c.state, c.log, c.resetAt = state{}, nil, 0
+		c.clear()
 	}
 }
+
+// clear makes the counter one that has never counted. It stays where it is stored.
+func (c *counter) clear() { c.state, c.log, c.slots, c.resetAt = state{}, nil, nil, 0 }
 
 // NewMemory returns an empty store that reads the time from now, under its lock.
 func NewMemory(now func() time.Time) *Memory {
@@ -115,6 +118,8 @@ func (m *Memory) carryOut(j *job, now int64) {
 		m.settle(j, now)
 	case verbRenew:
 		m.renew(j, now)
+	case verbReset:
+		m.reset(j, now)
 	}
 }
 
@@ -239,6 +244,16 @@ func (m *Memory) renew(j *job, now int64) {
 		if !c.blank() {
 			c.resetAt = max(c.resetAt, now+slots.window+m.linger)
 		}
+	}
+}
+
+func (m *Memory) reset(j *job, now int64) {
+	j.granted[enforced] = 1
+	for i := range j.hits {
+		d := &j.hits[i]
+		c := m.counter(d.key)
+		c.clear()
+		d.state = d.rule.load(c, now)
 	}
 }
 

@@ -15,15 +15,18 @@ type condition func(r *Request) (holds bool, fault *EvaluationError)
 // conditions hold together: they are one policy.Match, cheapest first.
 type conditions []condition
 
-// anyHolds says whether one of the alternatives holds, where a condition that
-// cannot be evaluated counts as onFault.
-func anyHolds(alternatives []conditions, r *Request, onFault bool, o *Outcome) bool {
-	for _, all := range alternatives {
+// none is the place of no alternative.
+const none = -1
+
+// firstToHold is the place of the first of the alternatives that holds, or none,
+// where a condition that cannot be evaluated counts as onFault.
+func firstToHold(alternatives []conditions, r *Request, onFault bool, o *Outcome) int {
+	for i, all := range alternatives {
 		if all.hold(r, onFault, o) {
-			return true
+			return i
 		}
 	}
-	return false
+	return none
 }
 
 func (all conditions) hold(r *Request, onFault bool, o *Outcome) bool {

@@ -182,16 +182,19 @@ func (p keyPart) isChosen() bool {
 // appendAddress adds the address with the host's bits cleared, or nothing when
 // it is not known.
 func (p *keyPart) appendAddress(out []byte, addr netip.Addr) []byte {
-	bits := p.ipv6
-	if addr.Is4() {
-		bits = p.ipv4
-	}
-	network, err := addr.Prefix(bits)
+	network, err := addr.Prefix(p.prefixLength(addr))
 	if err != nil || !network.IsValid() {
 		return out
 	}
 	var buffer [maxLiteral]byte
 	return appendText(out, network.Addr().AppendTo(buffer[:0]))
+}
+
+func (p *keyPart) prefixLength(addr netip.Addr) int {
+	if addr.Is4() {
+		return p.ipv4
+	}
+	return p.ipv6
 }
 
 // appendLiteral adds a value as it is while it is short, and hashed beyond.

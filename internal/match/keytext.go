@@ -2,6 +2,7 @@ package match
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -27,6 +28,33 @@ func (l *Limit) KeyText(r *Request, client string) string {
 	return strings.Join(texts, ", ")
 }
 
+// PublicText is the text of an Outcome's key without what may be secret: addresses,
+// methods and paths are as they are, and of other values it has the hash.
+func PublicText(key string) string {
+	var texts []string
+	for key != "" {
+		var text string
+		text, key = nextText(key)
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// nextText splits off a key's first part. Keys are ours, and well-formed.
+func nextText(key string) (text, rest string) {
+	switch key[0] {
+	case markHash:
+		return key[:1+2*hashSize], key[1+2*hashSize:]
+	case markMissing:
+		return textMissing, key[1:]
+	case sharedKey[0]:
+		return textShared, key[1:]
+	}
+	digits, rest, _ := strings.Cut(key, ":")
+	n, _ := strconv.Atoi(digits)
+	return rest[:n], rest[n:]
+}
+
 func (p *keyPart) text(r *Request, client string) string {
 	if p.attribute == attrClientIP {
 		if client != "" {
@@ -40,11 +68,7 @@ func (p *keyPart) text(r *Request, client string) string {
 
 // addressText is the address, or the network where that has the counter.
 func (p *keyPart) addressText(addr netip.Addr) string {
-	bits := p.ipv6
-	if addr.Is4() {
-		bits = p.ipv4
-	}
-	network, err := addr.Prefix(bits)
+	network, err := addr.Prefix(p.prefixLength(addr))
 	switch {
 	case err != nil || !network.IsValid():
 		return ""

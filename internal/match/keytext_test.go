@@ -32,3 +32,19 @@ func TestKeysArePrintedAsTheirValues(t *testing.T) {
 		})
 	}
 }
+
+func TestThePublicTextOfAKeyHasNoSecret(t *testing.T) {
+	r := &Request{Method: "post", Path: "/v1:2//#-*", Header: http.Header{"X-Api-Key": {"s3cret"}}, ClientIP: addr("192.0.2.7")}
+	for want, parts := range map[string][]policy.KeyPart{
+		"(all)":                             nil,
+		"192.0.2.0, POST":                   {clientIPKey(24, 64), methodKey},
+		"/v1:2/#-*, (missing), (missing)":   {pathKey, cookieKey("sid"), queryKey("q")},
+		hashed("s3cret") + ", POST":         {headerKey("x-api-key"), methodKey},
+		"POST, " + hashed(r.Method+"x"):     {methodKey, expressionKey("'postx'")},
+		"(missing), " + hashed("/v1:2/#-*"): {headerKey("x-none"), expressionKey("request.path")},
+	} {
+		if got := PublicText(limitWithKey(t, parts...).Evaluate(r).Key); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

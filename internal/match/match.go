@@ -138,8 +138,8 @@ func (l *Limit) Evaluate(r *Request) Outcome {
 }
 
 func (l *Limit) applies(r *Request, o *Outcome) bool {
-	if len(l.match) > 0 && !anyHolds(l.match, r, true, o) {
+	if len(l.match) > 0 && firstToHold(l.match, r, true, o) == none {
 		return false
 	}
-	return !anyHolds(l.except, r, false, o)
+	return firstToHold(l.except, r, false, o) == none
 }

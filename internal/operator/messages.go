@@ -17,9 +17,14 @@ const (
 	// the first question on, and no longer than TopPatience after the last one. With
 	// ?reveal=true the keys are the values themselves.
 	PathTop = "/v1/top"
-	// PathReset takes a Change without units by POST, and answers with a Changed.
+	// PathReset takes a Change without units by POST, and answers with a Changed. The
+	// shared count is reset for all pods, and what the pod that is asked knows of it is
+	// forgotten. The others follow within a second or a Synced limit's interval; only
+	// the counts of a Split, and of backstops, are each pod's own, so that each pod has
+	// to be asked.
 	PathReset = "/v1/reset"
-	// PathRefund takes a Change by POST, and answers with a Changed.
+	// PathRefund takes a Change by POST, and answers with a Changed. Slots of
+	// Concurrency cannot be given back, but reset.
 	PathRefund = "/v1/refund"
 	// PathStore takes no body, by GET, and answers with a StoreHealth. It is the
 	// manager's, not a sidecar's.
@@ -37,7 +42,9 @@ type Request struct {
 	ClientIP string `json:"clientIP,omitempty"`
 }
 
-// Explanation is what would become of a request now. Nothing was charged.
+// Explanation is what would become of a request now, by the shared count: units that
+// the pod has at hand of a Leased limit, and what it has not exchanged of a Synced one,
+// are left out. Nothing was charged.
 type Explanation struct {
 	Allowed bool   `json:"allowed"`
 	Reason  string `json:"reason,omitempty"`
@@ -68,8 +75,9 @@ type LimitExplanation struct {
 	Applies bool   `json:"applies"`
 	Why     string `json:"why"`
 	// Key has the values that the request is counted by, for people: it is what
-	// Change takes. RedisKey is the counter's name in Redis. Both are absent where
-	// the request has none.
+	// Change takes. A value is empty that the request lacks. Bytes that are not UTF-8
+	// cannot be told, nor named. RedisKey is the counter's name in Redis; that of a
+	// Split is each pod's own. Both are absent where the request has none.
 	Key      []string `json:"key,omitempty"`
 	RedisKey string   `json:"redisKey,omitempty"`
 	Cost     int64    `json:"cost,omitempty"`
@@ -100,15 +108,18 @@ type Top struct {
 	Limits  []TopLimit `json:"limits"`
 }
 
-// TopLimit is one limit of a Top. Counts are requests since SinceMs ago.
+// TopLimit is one limit of a Top. Counts are requests since SinceMs ago, or since the
+// policy has changed: those that the limit refused, or would have, and those that were
+// admitted. What only other limits refused is in neither.
 type TopLimit struct {
 	Policy   string `json:"policy"`
 	Limit    string `json:"limit"`
 	Shadow   bool   `json:"shadow,omitempty"`
 	Admitted int64  `json:"admitted"`
 	Refused  int64  `json:"refused"`
-	// Keys are those with most requests, most first; Others says that there were
-	// more keys than the sidecar counts.
+	// Keys are the 100 with most requests, most first; Others says that there were
+	// more keys than the sidecar counts. Then a key's counts may begin anew between
+	// two answers, and are too low by a 256th of the limit's requests at most.
 	Keys   []TopKey `json:"keys,omitempty"`
 	Others bool     `json:"others,omitempty"`
 }
@@ -127,7 +138,8 @@ type Change struct {
 	Policy string `json:"policy"`
 	Limit  string `json:"limit"`
 	// Key has a value for each part of the limit's key, in their order; none for a
-	// limit without a key.
+	// limit without a key. An empty value is one that requests lack; an address stands
+	// for its network.
 	Key []string `json:"key,omitempty"`
 	// Units to give back, 1 or more, for a refund.
 	Units int64 `json:"units,omitempty"`

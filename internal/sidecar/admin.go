@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/tallyman-dev/tallyman/internal/respond"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 )
 
@@ -32,7 +33,7 @@ func newAdmin(ctx context.Context, l *tallyman.Limiter, registry *prometheus.Reg
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/policies", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, "application/json", l.State())
+		respond.JSON(w, l.State())
 	})
 	return mux
 }

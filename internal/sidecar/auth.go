@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tallyman-dev/tallyman/internal/respond"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
 )
@@ -53,7 +54,7 @@ func (a *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if a.complaint.due(time.Now()) {
 			a.log.Warn("A proxy asks by forward-auth in a way that cannot be answered", "error", err)
 		}
-		writeProblem(w, http.StatusBadRequest, err.Error())
+		respond.Problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	d := a.limiter.Admit(r.Context(), request)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tallyman-dev/tallyman/internal/respond"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
 )
@@ -144,7 +145,7 @@ func checkHandler(decide func(context.Context, tallyman.Request) tallyman.Decisi
 		}
 		d := decide(r.Context(), request)
 		d.Release() // nobody tells when the request has ended
-		writeJSON(w, http.StatusOK, "application/json", describe(d))
+		respond.JSON(w, describe(d))
 	}
 }
 
@@ -156,33 +157,50 @@ type question interface {
 
 // read reads a question. What is none it answers, and ok is false.
 func read(w http.ResponseWriter, r *http.Request, q question) (request tallyman.Request, ok bool) {
-	request, err := parse(http.MaxBytesReader(w, r.Body, maxCheckBody), q)
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", tooLarge.Limit))
-		return request, false
-	}
+	request, err := parse(bounded(w, r), q)
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, err.Error())
-		return request, false
+		refuseBody(w, err)
 	}
-	return request, true
+	return request, err == nil
 }
 
-// parse reads strictly: a misspelt field would be a request that the policies do
-// not see.
+// parse reads a question, all of which has to be valid.
 func parse(body io.Reader, q question) (tallyman.Request, error) {
-	decoder := json.NewDecoder(body)
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&q); err != nil {
-		return tallyman.Request{}, fmt.Errorf("the body is not a check: %w", err)
-	}
-	if q == nil { // which is what null makes of an interface
-		return tallyman.Request{}, errors.New("the body is not a check: it is null, and must be an object")
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return tallyman.Request{}, errors.New("there is more than one JSON document in the body")
+	if err := decode(body, q); err != nil {
+		return tallyman.Request{}, err
 	}
 	return q.request()
+}
+
+// bounded is a request's body, as far as it is read.
+func bounded(w http.ResponseWriter, r *http.Request) io.Reader {
+	return http.MaxBytesReader(w, r.Body, maxCheckBody)
+}
+
+// decode reads one JSON object strictly: a misspelt field would be a request that
+// the policies do not see.
+func decode(body io.Reader, into any) error {
+	decoder := json.NewDecoder(body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&into); err != nil {
+		return fmt.Errorf("the body is not understood: %w", err)
+	}
+	if into == nil { // which is what null makes of an interface
+		return errors.New("the body is not understood: it is null, and must be an object")
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("there is more than one JSON document in the body")
+	}
+	return nil
+}
+
+// refuseBody tells what is wrong with a body.
+func refuseBody(w http.ResponseWriter, err error) {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		respond.Problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", tooLarge.Limit))
+		return
+	}
+	respond.Problem(w, http.StatusBadRequest, err.Error())
 }
 
 func (c *checkRequest) request() (tallyman.Request, error) {

@@ -93,15 +93,15 @@ func TestCheckRefusesWhatItDoesNotUnderstand(t *testing.T) {
 		code int
 		says string
 	}{
-		"nothing":           {``, 400, "not a check"},
-		"no object":         {`[]`, 400, "not a check"},
-		"not JSON":          {`{path:"/"}`, 400, "not a check"},
+		"nothing":           {``, 400, "not understood"},
+		"no object":         {`[]`, 400, "not understood"},
+		"not JSON":          {`{path:"/"}`, 400, "not understood"},
 		"more than one":     {`{}{}`, 400, "more than one"},
 		"misspelt field":    {`{"pth":"/"}`, 400, `\"pth\"`},
 		"fraction as cost":  {`{"cost":1.5}`, 400, `\"cost\"`},
 		"text as cost":      {`{"cost":""}`, 400, `\"cost\"`},
 		"exponent as cost":  {`{"cost":1e3}`, 400, `\"cost\"`},
-		"NaN as cost":       {`{"cost":NaN}`, 400, "not a check"},
+		"NaN as cost":       {`{"cost":NaN}`, 400, "not understood"},
 		"relative path":     {`{"path":"v1"}`, 400, "slash"},
 		"URL for a path":    {`{"path":"http://a/b"}`, 400, "slash"},
 		"address with port": {`{"clientIP":"192.0.2.1:80"}`, 400, "clientIP"},

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tallyman-dev/tallyman/internal/operator/guard"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 )
 
@@ -30,6 +31,8 @@ type Config struct {
 	GRPCListen string
 	// AdminListen is the address of health, metrics and what is enforced.
 	AdminListen string
+	// OperatorListen is the loopback address of what the kubectl plugin asks.
+	OperatorListen string
 
 	// DrainTimeout is how long requests may go on after the sidecar is told to
 	// stop.
@@ -108,6 +111,7 @@ func (c *Config) define(set *flag.FlagSet, f *flags) {
 	set.StringVar(&c.CheckListen, "check-listen", "", "`address` of the check API and of forward-auth; GET /v1/openapi.yaml there describes them")
 	set.StringVar(&c.GRPCListen, "grpc-listen", "", "`address` of Envoy's rate limit service and external authorization")
 	set.StringVar(&c.AdminListen, "admin-listen", "", "`address` of /healthz, /readyz, /metrics and /debug/policies")
+	set.StringVar(&c.OperatorListen, "operator-listen", "", "loopback `address` where kubectl tallyman asks what is decided and resets counters, by way of a forwarded port")
 	set.IntVar(&o.TrustedHops, "trusted-hops", 0, "`number` of proxies in front that append to X-Forwarded-For")
 	set.StringVar(&f.probeFrom, "probe-from", "", "`addresses` or networks that the kubelet's probes come from, such as the node's address; they are not counted")
 	set.DurationVar(&c.DrainTimeout, "drain-timeout", 25*time.Second, "`duration` that requests may go on after SIGTERM")
@@ -232,6 +236,11 @@ func (c *Config) checkServices() error {
 	} {
 		if _, _, err := net.SplitHostPort(s.address); s.address != "" && err != nil {
 			return fmt.Errorf("--%s must be an address with a port, such as 127.0.0.1:8081, not %q", s.flag, s.address)
+		}
+	}
+	if c.OperatorListen != "" {
+		if err := guard.CheckAddress(c.OperatorListen); err != nil {
+			return fmt.Errorf("--operator-listen %w", err)
 		}
 	}
 	switch {

@@ -82,6 +82,7 @@ func TestMisuseNamesTheFlagAndTheRemedy(t *testing.T) {
 		"no proxy":             {"--store memory: --policy-file f --upstream http://a", "--listen", "127.0.0.1:"},
 		"nothing to serve":     {"--store memory: --policy-file f", "--listen", "--check-listen"},
 		"address without port": {"--store memory: --policy-file f --check-listen localhost", "--check-listen", "127.0.0.1:"},
+		"open to others":       {"--store memory: --policy-file f --operator-listen :12082" + proxy, "--operator-listen", "127.0.0.1:"},
 		"port alone":           {"--store memory: --policy-file f --grpc-listen 8082", "--grpc-listen", "127.0.0.1:"},
 		"app with a path":      {"--store memory: --policy-file f --listen :1 --upstream http://a/b", "--upstream", "http://"},
 		"app with TLS":         {"--store memory: --policy-file f --listen :1 --upstream https://a", "--upstream", "http://"},
@@ -112,7 +113,7 @@ func TestHelpShowsEveryFlagAndNoSecret(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	for _, name := range []string{"policy-file", "store", "store-file", "namespace", "pod", "pod-labels", "pod-labels-file", "prefix",
-		"upstream", "listen", "check-listen", "grpc-listen", "admin-listen", "trusted-hops", "probe-from", "drain-timeout", "log-level", "version"} {
+		"upstream", "listen", "check-listen", "grpc-listen", "admin-listen", "operator-listen", "trusted-hops", "probe-from", "drain-timeout", "log-level", "version"} {
 		if !strings.Contains(help.String(), "  -"+name) {
 			t.Errorf("the help does not show --%s", name)
 		}

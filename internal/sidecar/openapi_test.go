@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tallyman-dev/tallyman/internal/respond"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 )
 
@@ -93,7 +94,7 @@ func TestOpenAPIDescribesEveryRoute(t *testing.T) {
 func TestOpenAPIDescribesEveryField(t *testing.T) {
 	d := parseOpenAPI(t)
 	requests := map[string]any{"Request": checkRequest{}, "Check": checkRequest{}, "Reserve": reserveRequest{}, "Settle": settleRequest{}, "Refund": refundRequest{}}
-	responses := map[string]any{"Decision": checkResponse{}, "LimitDecision": checkLimit{}, "Problem": problem{}}
+	responses := map[string]any{"Decision": checkResponse{}, "LimitDecision": checkLimit{}, "Problem": respond.ProblemDetails{}}
 	for name, schema := range d.Components.Schemas {
 		value, isRequest := requests[name]
 		if !isRequest {

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tallyman-dev/tallyman/internal/respond"
 	"github.com/tallyman-dev/tallyman/internal/sidecar/upstream"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
 )
@@ -73,7 +74,7 @@ func badGateway(log *slog.Logger) failureHandler {
 		if r.Context().Err() == nil && complaint.due(time.Now()) {
 			log.Warn("The app does not answer", "error", err)
 		}
-		writeProblem(w, http.StatusBadGateway, "The app did not answer.")
+		respond.Problem(w, http.StatusBadGateway, "The app did not answer.")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/tallyman-dev/tallyman/internal/respond"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 )
 
@@ -70,7 +71,7 @@ func reserveHandler(l *tallyman.Limiter) http.HandlerFunc {
 		var q reserveRequest
 		if request, ok := read(w, r, &q); ok {
 			d := l.Reserve(r.Context(), request, q.Token, time.Duration(q.TTLMs)*time.Millisecond)
-			writeJSON(w, http.StatusOK, "application/json", describe(d))
+			respond.JSON(w, describe(d))
 		}
 	}
 }
@@ -100,10 +101,10 @@ func writeDone(w http.ResponseWriter, err error) {
 	case err == nil:
 		w.WriteHeader(http.StatusNoContent)
 	case errors.Is(err, tallyman.ErrNotReserved):
-		writeProblem(w, http.StatusNotFound,
+		respond.Problem(w, http.StatusNotFound,
 			"there is no such reservation: it was refused, has expired, was settled before, or was made for a request of other limits")
 	default:
-		writeProblem(w, http.StatusServiceUnavailable,
+		respond.Problem(w, http.StatusServiceUnavailable,
 			"the store did not answer in time, and may or may not have counted: ask again with the same token")
 	}
 }

@@ -47,6 +47,7 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 		{name: "proxy", address: c.Listen, handler: httplimit.Middleware(limiter)(proxy)},
 		{name: "check API", address: c.CheckListen, handler: newCheckAPI(limiter, c.Limiter.TrustedHops, log), readTimeout: readTimeout},
 		{name: "Envoy gRPC", address: c.GRPCListen, server: grpcServer},
+		{name: "operator API", address: c.OperatorListen, handler: newOperatorAPI(limiter, log), readTimeout: readTimeout},
 		// Who watches us watches to the end: it is drained last.
 		{name: "admin", address: c.AdminListen, handler: newAdmin(ctx, limiter, m.registry), readTimeout: readTimeout},
 	}, log)

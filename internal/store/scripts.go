@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -47,7 +48,14 @@ func loadScripts(ctx context.Context, node *redis.Client, scripts []*redis.Scrip
 	return nil
 }
 
+// NamedScripts are those of this package, by the names of their files.
+func NamedScripts() map[string]*redis.Script {
+	return map[string]*redis.Script{
+		"publish.lua": publishScript, "load.lua": loadScript, "beat.lua": beatScript, "enforcers.lua": enforcersScript,
+	}
+}
+
 // Scripts are those of this package.
 func Scripts() []*redis.Script {
-	return []*redis.Script{publishScript, loadScript, beatScript, enforcersScript}
+	return slices.Collect(maps.Values(NamedScripts()))
 }

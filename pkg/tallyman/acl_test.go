@@ -149,6 +149,11 @@ func TestTheDocumentedUsersOfRedisSuffice(t *testing.T) {
 		if d := pod.Peek(t.Context(), get("/")); !d.Allowed || d.Degraded {
 			t.Errorf("peek: %+v", d)
 		}
+		for _, limit := range pod.Explain(t.Context(), get("/")).Limits {
+			if _, err := pod.Reset(t.Context(), limit.Counter); err != nil {
+				t.Error(err)
+			}
+		}
 		server.admin.ScriptFlush(t.Context()) // what then comes is sent whole
 	}
 	eventually(t, "the pod's heartbeat", func() bool {
@@ -163,6 +168,9 @@ func TestTheDocumentedUsersOfRedisSuffice(t *testing.T) {
 	eventually(t, "the deletion", func() bool { return len(pod.current.Load().generations()) == 0 })
 	if err := manager.Ping(t.Context()); err != nil {
 		t.Error(err)
+	}
+	if nodes, err := manager.Health(t.Context(), store.NamedScripts()); err != nil || nodes[0].Err != nil {
+		t.Errorf("health: %+v, %v", nodes, err)
 	}
 	if err := pod.Close(t.Context()); err != nil {
 		t.Error(err)
@@ -259,6 +267,14 @@ func TestTheDocumentedUsersSufficeOnACluster(t *testing.T) {
 		alive, err := manager.Enforcers(t.Context(), "shop")
 		return err == nil && len(alive) == 1
 	})
+	for _, limit := range pod.Explain(t.Context(), get("/")).Limits {
+		if _, err := pod.Reset(t.Context(), limit.Counter); err != nil {
+			t.Error(err)
+		}
+	}
+	if nodes, err := manager.Health(t.Context(), store.NamedScripts()); err != nil || len(nodes) != 2 || nodes[0].Err != nil {
+		t.Errorf("health: %+v, %v", nodes, err)
+	}
 	for _, node := range cluster.Servers {
 		if denied := node.Client(t).Do(t.Context(), "ACL", "LOG").Val(); len(denied.([]any)) != 0 {
 			t.Errorf("denied: %v", denied)

@@ -61,7 +61,11 @@ func (l *Limiter) decide(ctx context.Context, r Request, q question) Decision {
 	defer m.end()
 	l.meet(m, s, &r)
 	l.ask(ctx, m, q)
-	return m.conclude(l.random)
+	d := m.conclude(l.random)
+	if q.op != limiter.Peek {
+		l.tops.count(m, d.Allowed)
+	}
+	return d
 }
 
 // unlimited is the decision where there are no policies.
@@ -73,8 +77,18 @@ func (l *Limiter) unlimited() Decision {
 }
 
 // isExempt recognises requests that no limit counts.
-func (l *Limiter) isExempt(r *Request) bool {
-	return match.IsPreflight(r.Method, r.Header) || r.isProbe(l.probeSources)
+func (l *Limiter) isExempt(r *Request) bool { return l.whyExempt(r) != "" }
+
+// whyExempt says why no limit counts a request; it is empty when they do.
+func (l *Limiter) whyExempt(r *Request) string {
+	switch {
+	case match.IsPreflight(r.Method, r.Header):
+		return "CORS preflight"
+	case r.isProbe(l.probeSources):
+		return "probe of the kubelet"
+	default:
+		return ""
+	}
 }
 
 // isDenied says whether a limit refuses whatever the count is.
@@ -142,7 +156,7 @@ func (m *meeting) add(r *rule, o match.Outcome, hits int64, severalPolicies bool
 	default:
 		d.Allowed = true // unless the store, or the want of it, says otherwise
 		limit := r.of(o)
-		d.Requests, d.Capacity, d.Window = limit.Limit().Requests, limit.Capacity(), limit.Window(time.Now())
+		d.numbersOf(limit)
 		m.call.Hits = append(m.call.Hits, limiter.Hit{
 			Rule: limit, Key: limiter.CounterKey(r.keyBase, o.Key), Cost: times(o.Cost, hits), Shadow: d.Shadow,
 		})

@@ -60,6 +60,9 @@ func (l *Limiter) decideAll(ctx context.Context, rs []Request, q question) (Deci
 		}
 		part.degraded = joint.degraded && len(part.call.Hits) > 0
 		each[i] = part.conclude(l.random)
+		if q.op != limiter.Peek {
+			l.tops.count(part, each[i].Allowed)
+		}
 		part.end()
 	}
 	return joint.conclude(l.random), each

@@ -124,6 +124,11 @@ type LimitDecision struct {
 	Headers HeaderStyle
 }
 
+// numbersOf takes over what the limit is.
+func (d *LimitDecision) numbersOf(r *limiter.Rule) {
+	d.Requests, d.Capacity, d.Window = r.Limit().Requests, r.Capacity(), r.Window(time.Now())
+}
+
 // answer takes over what the store said.
 func (d *LimitDecision) answer(r limiter.Result) {
 	d.Counted = !r.Unknown

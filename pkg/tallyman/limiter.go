@@ -27,6 +27,7 @@ type Limiter struct {
 	probeSources []netip.Prefix
 	logger       *slog.Logger
 	observer     Observer
+	tops         tops
 
 	follower *follower // nil with a policy file
 	redis    *limiter.Redis
@@ -124,6 +125,7 @@ func (l *Limiter) Close(ctx context.Context) error {
 	l.closed.Do(func() {
 		l.stop()
 		l.running.Wait()
+		l.tops.close()
 		l.engine.Close(ctx)
 		if l.redis != nil {
 			l.redis.Close(ctx)

@@ -37,6 +37,7 @@ type enforced struct {
 // rule is one limit of an enforced policy.
 type rule struct {
 	policy  *enforced
+	spec    *policy.Limit
 	matcher *match.Limit
 	limit   *limiter.Rule
 	// overrides are the rules of the limit's overrides; nil for those that have
@@ -90,6 +91,7 @@ func (e *enforced) rule(matcher *match.Limit, l *policy.Limit, prefix string) (r
 	}
 	return rule{
 		policy:    e,
+		spec:      l,
 		matcher:   matcher,
 		limit:     limit,
 		overrides: overrides,

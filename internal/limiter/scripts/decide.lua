@@ -269,7 +269,7 @@ local function steps(rules)
 
     -- general is every call but those of verbs 0 and 8.
     function rare.general()
-      local TAKE, PEEK, REFUND, CHARGE, RESERVE, SETTLE, RENEW = 1, 2, 3, 4, 5, 6, 7
+      local TAKE, PEEK, REFUND, CHARGE, RESERVE, SETTLE, RENEW, RESET = 1, 2, 3, 4, 5, 6, 7, 9
       local hits, count, name = {}, 0, ''
       local numbers, told = {}, 0
 
@@ -453,6 +453,14 @@ local function steps(rules)
           if h.rule.code == 'n' then done = math.min(done, rare.slots.renew(h.key, h.rule, h.cost, name)) end
         end
         after(done)
+      end
+
+      verbs[RESET] = function()
+        for i = 1, count do
+          call('DEL', hits[i].key)
+          load(hits[i])
+        end
+        after(1)
       end
 
       return function(text, at, key)
