@@ -96,8 +96,7 @@ func (d *descriptor) isMoreSpecific(than step) bool {
 	if !isPattern {
 		return strings.HasPrefix(d.value, others)
 	}
-	goesFirst := slices.Index(than.siblings, d) < slices.Index(than.siblings, than.descriptor)
-	return goesFirst && (strings.HasPrefix(prefix, others) || strings.HasPrefix(others, prefix))
+	return d.order < than.order && (strings.HasPrefix(prefix, others) || strings.HasPrefix(others, prefix))
 }
 
 // keyParts are what the rate limit service keeps counters apart by, as far as the

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +19,7 @@ import (
 
 // The bounds of an input. A call has up to 64 entries in a descriptor.
 const (
-	maxDescriptors = 100_000
+	maxDescriptors = 10_000
 	maxDepth       = 64
 )
 
@@ -58,7 +59,8 @@ type domain struct {
 // descriptor is a node of a domain's tree.
 type descriptor struct {
 	place
-	key string
+	order int // among all
+	key   string
 	// value is empty where any will do, and ends with * where any that begins so will.
 	value string
 	limit *rateLimit // nil for none
@@ -106,7 +108,8 @@ var units = map[string]policy.Duration{
 // parser reads inputs.
 type parser struct {
 	domains     []*domain
-	descriptors int // so far
+	descriptors int          // so far
+	within      []*yaml.Node // lists that are being read
 	file        string
 	offset      int // what lines of the text are short of those of the file
 	errs        []error
@@ -239,10 +242,16 @@ func (p *parser) level(list *yaml.Node, level []*descriptor, depth int) []*descr
 		p.fail(list, "descriptors must be a list")
 		return level
 	}
-	if depth > maxDepth {
+	switch {
+	case depth > maxDepth:
 		p.fail(list, "descriptors are nested deeper than the %d levels that a call can have", maxDepth)
 		return level
+	case slices.Contains(p.within, list):
+		p.fail(list, "descriptors are within themselves")
+		return level
 	}
+	p.within = append(p.within, list)
+	defer func() { p.within = p.within[:len(p.within)-1] }()
 	seen := map[[2]string]place{}
 	for _, d := range level {
 		seen[[2]string{d.key, d.value}] = d.place
@@ -270,7 +279,7 @@ func (p *parser) descriptor(n *yaml.Node, depth int) *descriptor {
 		}
 		return nil
 	}
-	d := &descriptor{place: p.at(n)}
+	d := &descriptor{place: p.at(n), order: p.descriptors}
 	var children *yaml.Node
 	const onlyMetrics = "%s says how the service's metrics are named, and is lost: Tallyman's metrics have the limit's name and no values"
 	ok := p.object(n, "a descriptor", map[string]func(*yaml.Node){

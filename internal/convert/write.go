@@ -71,10 +71,13 @@ func (p *Policy) node() (*yaml.Node, error) {
 	return &document, nil
 }
 
-// lines are the fields whose items have a line each.
-var lines = map[string]bool{"metadata": true, "selector": true, "headers": true, "key": true}
+// inLine says which fields stand in a line, and of which each item does.
+var inLine = map[string]struct{ whole, items bool }{
+	"metadata": {whole: true}, "selector": {whole: true}, "keys": {whole: true},
+	"headers": {items: true}, "key": {items: true},
+}
 
-// layOut has YAML look like YAML, where it was read from JSON, and small things take a
+// layOut has YAML look like YAML, where it was read from JSON, with small things in a
 // line.
 func layOut(n *yaml.Node) {
 	n.Style &^= yaml.FlowStyle | yaml.DoubleQuotedStyle
@@ -82,15 +85,14 @@ func layOut(n *yaml.Node) {
 		layOut(c)
 	}
 	for _, f := range fieldsOf(n) {
-		if !lines[f.name.Value] {
-			continue
+		in := inLine[f.name.Value]
+		if in.whole {
+			f.value.Style |= yaml.FlowStyle
 		}
-		inLine := []*yaml.Node{f.value}
-		if f.value.Kind == yaml.SequenceNode {
-			inLine = f.value.Content
-		}
-		for _, c := range inLine {
-			c.Style |= yaml.FlowStyle
+		for _, item := range f.value.Content {
+			if in.items {
+				item.Style |= yaml.FlowStyle
+			}
 		}
 	}
 }
