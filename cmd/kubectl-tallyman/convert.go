@@ -38,6 +38,7 @@ const convertExample = `  # A file
 // convertOptions are the flags of convert.
 type convertOptions struct {
 	convert.Options
+	inputs inputs
 	output string
 	strict bool
 }
@@ -49,12 +50,16 @@ func newConvertCommand() *cobra.Command {
 		Short:   "Make policies of a configuration of Envoy's rate limit service",
 		Long:    convertLong,
 		Example: convertExample,
-		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return o.run(c.Context(), args, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+			paths, err := o.inputs.with(args)
+			if err != nil {
+				return err
+			}
+			return o.run(c.Context(), paths, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
 	flags := c.Flags()
+	o.inputs.addTo(flags)
 	flags.StringVar(&o.Name, "name", "", "`name` of the policy; of several domains, each has its own behind it (default: the domain)")
 	flags.StringVarP(&o.Namespace, "namespace", "n", "", "`namespace` of the policy (default: none, so that kubectl apply's own one counts)")
 	flags.StringToStringVarP(&o.Selector, "selector", "l", nil, "`labels` of the pods that answer Envoy, such as app=gateway (default: all pods of the namespace)")

@@ -53,6 +53,7 @@ func TestConvertsExitCode(t *testing.T) {
 		code                        int
 	}{
 		"a file":                   {"", "good.yaml", "metadata: {name: shop}", "1 policy, 1 limit: 0 things lost", 0},
+		"a file of a flag":         {"", "-f good.yaml", "metadata: {name: shop}", "1 policy, 1 limit", 0},
 		"standard input":           {good, "-", "# stdin:2", "1 policy", 0},
 		"two files":                {"", "good.yaml other.yaml --name limits -n edge", "metadata: {name: limits-blog, namespace: edge}", "2 policies, 2 limits", 0},
 		"pods":                     {"", "good.yaml -l app=gateway,tier=edge", "matchLabels: {app: gateway, tier: edge}", "1 policy", 0},
@@ -61,7 +62,7 @@ func TestConvertsExitCode(t *testing.T) {
 		"strictly, nothing lost":   {"", "good.yaml --strict", "name: shop", "0 things lost", 0},
 		"not valid":                {"", "bad.yaml", "", `bad.yaml:2: unit is "fortnight"`, exitInvalid},
 		"no limit":                 {"", "empty.yaml", "", "no limit", exitInvalid},
-		"no file":                  {"", "", "", "at least 1 arg", exitInvalid},
+		"no file":                  {"", "", "", "no file to read", exitInvalid},
 		"a file that is not there": {"", "missing.yaml", "", "missing.yaml", exitInvalid},
 		"nowhere to write":         {"", "good.yaml -o missing/policies.yaml", "", "missing/policies.yaml", exitFailed},
 	} {
