@@ -84,7 +84,8 @@ func (o *convertOptions) run(ctx context.Context, paths []string, stdin io.Reade
 	for _, lost := range result.Lost {
 		fmt.Fprintf(stderr, "%s:%d: lost: %s\n", lost.File, lost.Line, lost.Text)
 	}
-	fmt.Fprintf(stderr, "%s, %s: %s lost\n", count(len(result.Policies), "policy"), count(result.Limits(), "limit"), count(len(result.Lost), "thing"))
+	fmt.Fprintf(stderr, "%s, %s: %s lost\n",
+		count(len(result.Policies), "policy"), count(result.Limits(), "limit"), count(len(result.Lost), "thing"))
 	switch {
 	case o.strict && len(result.Lost) > 0:
 		return errors.New("something is lost, and --strict forbids that")

@@ -72,7 +72,8 @@ func (p path) except(merged map[*descriptor]bool) (all []policy.Match) {
 	for i, s := range p {
 		var values []string
 		for _, other := range s.siblings {
-			if other.isMoreSpecific(s) && !(i == len(p)-1 && s.isAny() && merged[other]) {
+			isMerged := i == len(p)-1 && s.isAny() && merged[other]
+			if other.isMoreSpecific(s) && !isMerged {
 				values = append(values, other.value)
 			}
 		}

@@ -3,6 +3,7 @@ package envoy
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -152,9 +153,7 @@ func (o *oracle) decide(in *rlspb.RateLimitRequest) rlspb.RateLimitResponse_Code
 			return over
 		}
 	}
-	for counter, count := range after {
-		o.counts[counter] = count
-	}
+	maps.Copy(o.counts, after)
 	return ok
 }
 
