@@ -96,9 +96,15 @@ func TestWhatTheServiceDoesNotLoadIsAnErrorWithItsLine(t *testing.T) {
 	}
 }
 
-func TestFilesAreReadAsEditorsLeaveThem(t *testing.T) {
+func TestFilesAreReadAsProgramsWriteThem(t *testing.T) {
 	text := "domain: d\r\ndescriptors: " + oneLimit + "\r\n"
-	for name, data := range map[string]string{"with carriage returns": text, "with a byte order mark": "\uFEFF" + text, "with separators": "---\n" + text + "---\n# nothing\n"} {
+	list := `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "domain: d\ndescriptors: ` + oneLimit + `"}}]}`
+	for name, data := range map[string]string{
+		"with carriage returns":  text,
+		"with a byte order mark": "\uFEFF" + text,
+		"with separators":        "---\n" + text + "---\n# nothing\n",
+		"as kubectl get -o json": list,
+	} {
 		r, err := Convert([]Input{{"f", []byte(data)}}, Options{})
 		if err != nil || r.Limits() != 1 {
 			t.Errorf("%s: got %+v, %v", name, r, err)
