@@ -69,6 +69,7 @@ type linter struct {
 }
 
 func newLintCommand() *cobra.Command {
+	var files inputs
 	var strict bool
 	var output outputFormat
 	c := &cobra.Command{
@@ -76,10 +77,13 @@ func newLintCommand() *cobra.Command {
 		Short:   "Check policies offline",
 		Long:    lintLong,
 		Example: lintExample,
-		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			paths, err := files.with(args)
+			if err != nil {
+				return err
+			}
 			l := linter{findings: []finding{}, files: map[string]bool{}}
-			for _, path := range args {
+			for _, path := range paths {
 				if err := l.path(c.Context(), path, c.InOrStdin()); err != nil {
 					return err
 				}
@@ -87,6 +91,7 @@ func newLintCommand() *cobra.Command {
 			return l.report(output, strict, c.OutOrStdout(), c.ErrOrStderr())
 		},
 	}
+	files.addTo(c.Flags())
 	c.Flags().BoolVar(&strict, "strict", false, "count warnings as errors")
 	output.addTo(c.Flags())
 	return c

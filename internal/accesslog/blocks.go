@@ -11,7 +11,7 @@ import (
 )
 
 // blocks cuts a log into blocks of whole lines. It inflates what is gzip, which
-// begins with two bytes of its own.
+// begins with two bytes of its own, and drops a byte order mark in front of the text.
 type blocks struct {
 	source io.Reader
 	in     io.Reader // nil until the source is looked at
@@ -42,18 +42,34 @@ func (b *blocks) open() error {
 	if b.in != nil {
 		return nil
 	}
-	buffered := bufio.NewReaderSize(b.source, blockSize)
-	b.in = buffered
-	magic, err := buffered.Peek(2)
-	if err != nil && !errors.Is(err, io.EOF) {
+	text := bufio.NewReaderSize(b.source, blockSize)
+	compressed, err := begins(text, "\x1f\x8b")
+	if err != nil {
 		return err
 	}
-	if bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		if b.in, err = gzip.NewReader(buffered); err != nil {
+	if compressed {
+		inflated, err := gzip.NewReader(text)
+		if err != nil {
 			return fmt.Errorf("inflate: %w", err)
 		}
+		text = bufio.NewReaderSize(inflated, blockSize)
 	}
-	return nil
+	const mark = "\uFEFF"
+	marked, err := begins(text, mark)
+	if marked {
+		_, err = text.Discard(len(mark))
+	}
+	b.in = text
+	return err
+}
+
+// begins says whether what is to be read begins so. An end before that is no error.
+func begins(in *bufio.Reader, with string) (bool, error) {
+	begin, err := in.Peek(len(with))
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return string(begin) == with, err
 }
 
 // sample returns the first lines that are not empty, at most n; they are read

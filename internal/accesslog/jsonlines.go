@@ -12,30 +12,25 @@ import (
 type jsonLines struct {
 	mapping     Mapping
 	trustedHops int
-	found       []gjson.Result // by the mapping's index, for one line
+	found       []string // JSON, by the mapping's index, for one line; empty for none
+	missing     int      // of found
 }
 
 func newJSONLines(m Mapping, trustedHops int) *jsonLines {
-	return &jsonLines{mapping: m, trustedHops: trustedHops, found: make([]gjson.Result, len(m))}
+	return &jsonLines{mapping: m, trustedHops: trustedHops, found: make([]string, len(m))}
 }
 
 var errNotJSON = errors.New("the line is not a JSON object")
 
 func (f *jsonLines) parse(line string, e *Entry) error {
-	if !gjson.Valid(line) {
+	if !f.look(line) {
 		return errNotJSON
 	}
-	object := gjson.Parse(line)
-	if !object.IsObject() {
-		return errNotJSON
-	}
-	clear(f.found)
-	f.find(object, "")
 	e.Request.Method, e.Request.Path = "GET", "/"
 	var target, query, client string
 	for i, m := range f.mapping {
 		value := f.found[i]
-		text := textOf(first(value))
+		text := textOf(value)
 		var err error
 		switch m.attribute {
 		case attrTime:
@@ -53,7 +48,9 @@ func (f *jsonLines) parse(line string, e *Entry) error {
 		case attrClientIP:
 			client = text
 		case attrHeader:
-			addAll(e, m.header, value)
+			for one := range valuesOf(value) {
+				e.addHeader(m.header, textOf(one))
+			}
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.path, err)
@@ -91,53 +88,60 @@ func (f *jsonLines) readTime(e *Entry, text string) error {
 	return e.setTime(micros)
 }
 
-// find looks for the fields of the mapping in an object to which the path within
-// leads. A dot in a path leads into an object, or is of a name.
-func (f *jsonLines) find(object gjson.Result, within string) {
-	object.ForEach(func(key, value gjson.Result) bool {
-		name := key.Str
-		for i := range f.mapping {
-			path := f.mapping[i].path
-			end := len(within) + len(name)
-			if len(path) < end || path[len(within):end] != name || path[:len(within)] != within {
-				continue
-			}
-			switch {
-			case len(path) == end:
-				f.found[i] = value
-			case path[end] == '.' && value.IsObject():
-				// All paths that lead there are looked for in one go.
-				f.find(value, path[:end+1])
-				return true
-			}
+// look finds the fields of the mapping in a line, and says whether it is an object.
+func (f *jsonLines) look(line string) bool {
+	clear(f.found)
+	f.missing = len(f.found)
+	at := skipSpace(line, 0)
+	if at == len(line) || line[at] != '{' || !gjson.Valid(line) {
+		return false
+	}
+	f.find(line, at, "")
+	return true
+}
+
+// find looks for fields in the object that begins at a place of a line, which is valid,
+// and to which the path within leads. A dot in a path leads into an object, or is of a
+// name. Of several fields of one name the first counts, since the rest of a line is not
+// looked at once there is nothing more to find. It returns where the object ends.
+func (f *jsonLines) find(line string, at int, within string) (end int) {
+	for at++; f.missing > 0; { // behind the brace
+		at = skipSpace(line, at)
+		switch line[at] {
+		case '}':
+			return at + 1
+		case ',':
+			at++
+			continue
 		}
-		return true
-	})
+		behind := endOfString(line, at)
+		colon := skipSpace(line, behind)
+		at = f.take(line, skipSpace(line, colon+1), within, textOf(line[at:behind]))
+	}
+	return at
 }
 
-// first is a value, or the first of a list.
-func first(value gjson.Result) gjson.Result {
-	if value.IsArray() {
-		return value.Get("0")
+// take takes the value of a field if the mapping has it, and returns where it ends.
+func (f *jsonLines) take(line string, at int, within, name string) (end int) {
+	whole := len(within) + len(name)
+	looked := false
+	for i := range f.mapping {
+		path := f.mapping[i].path
+		isIt := len(path) == whole && f.found[i] == ""
+		leadsOn := len(path) > whole && path[whole] == '.' && line[at] == '{' && !looked
+		if !isIt && !leadsOn || path[len(within):whole] != name || path[:len(within)] != within {
+			continue
+		}
+		if leadsOn { // all paths that lead there are looked for in one go
+			end, looked = f.find(line, at, path[:whole+1]), true
+			continue
+		}
+		end = endOfValue(line, at)
+		f.found[i] = line[at:end]
+		f.missing--
 	}
-	return value
-}
-
-// textOf is a text as it is, and a number as it is written.
-func textOf(value gjson.Result) string {
-	if value.Type == gjson.Number {
-		return value.Raw
+	if end == 0 {
+		end = endOfValue(line, at)
 	}
-	return value.String()
-}
-
-func addAll(e *Entry, header string, value gjson.Result) {
-	if !value.IsArray() {
-		e.addHeader(header, textOf(value))
-		return
-	}
-	value.ForEach(func(_, v gjson.Result) bool {
-		e.addHeader(header, textOf(v))
-		return true
-	})
+	return end
 }

@@ -130,12 +130,12 @@ func guess(line string) (Mapping, error) {
 		if a == attrRequest && m.has(attrPath) {
 			continue
 		}
-		if path, ok := present(object, usual[a]); ok {
+		if path, ok := present(line, usual[a]); ok {
 			m = append(m, mapped{attribute: a, path: path})
 		}
 	}
 	for _, header := range []string{"Referer", "User-Agent"} {
-		if path, ok := present(object, usualHeaders[header]); ok {
+		if path, ok := present(line, usualHeaders[header]); ok {
 			m = append(m, mapped{attribute: attrHeader, header: header, path: path})
 		}
 	}
@@ -150,11 +150,10 @@ func guess(line string) (Mapping, error) {
 }
 
 // present is the first path that leads to something.
-func present(object gjson.Result, paths []string) (path string, ok bool) {
+func present(line string, paths []string) (path string, ok bool) {
 	for _, path := range paths {
 		f := newJSONLines(Mapping{{path: path}}, 0)
-		f.find(object, "")
-		if f.found[0].Exists() && !f.found[0].IsObject() {
+		if f.look(line) && f.missing == 0 && f.found[0][0] != '{' {
 			return path, true
 		}
 	}

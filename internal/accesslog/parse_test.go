@@ -1,6 +1,8 @@
 package accesslog
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 )
 
 // describe shows an entry on one line: time, client, method, host, path, query
@@ -151,7 +156,7 @@ func TestJSONLines(t *testing.T) {
 		"as nginx writes it":      {`{"ts":"29/Nov/2026:00:00:03 +0000","request":{"method":"GET"},"uri":"/"}`, `2026-11-29T00:00:03Z - GET host="" "/" ?""`},
 		"escapes":                 {`{"ts":1795910403,"request":{"method":"GET"},"uri":"\/\u00e9\"","api_key":"-"}`, `2026-11-29T00:00:03Z - GET host="" "/é\"" ?""`},
 		"a list of addresses":     {`{"ts":1795910403,"request":{"method":"GET"},"uri":"/","remote_addr":"192.0.2.1, 192.0.2.2"}`, `2026-11-29T00:00:03Z 192.0.2.2 GET host="" "/" ?""`},
-		"the last of two":         {`{"ts":1795910403,"request":{"method":"GET"},"uri":"/a","uri":"/b"}`, `2026-11-29T00:00:03Z - GET host="" "/b" ?""`},
+		"the first of two":        {`{"ts":1795910403,"request":{"method":"GET"},"uri":"/a","uri":"/b"}`, `2026-11-29T00:00:03Z - GET host="" "/a" ?""`},
 		"no time":                 {`{"request":{"method":"GET"},"uri":"/"}`, "error: ts: "},
 		"no method":               {`{"ts":1795910403,"uri":"/"}`, "error: request.method: "},
 		"no path":                 {`{"ts":1795910403,"request":{"method":"GET"}}`, "error: slash"},
@@ -247,5 +252,72 @@ func TestQuotationMarksWithoutAnEndTakeNoTime(t *testing.T) {
 		if err := (envoy{}).parse(line, &Entry{}); !errors.Is(err, errNotEnvoy) {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Whatever a valid object holds, the fields are found that a whole decoder finds.
+func TestFieldsOfAnyObjectAreFound(t *testing.T) {
+	m := Mapping{{path: "a"}, {path: "b.c"}, {path: "b.a.b"}, {path: "c.a"}, {path: "b"}}
+	rapid.Check(t, func(t *rapid.T) {
+		object := drawObject(t, 3)
+		var text bytes.Buffer
+		encoder := json.NewEncoder(&text)
+		if rapid.Bool().Draw(t, "indented") {
+			encoder.SetIndent(" ", "\t")
+		}
+		if err := encoder.Encode(object); err != nil {
+			t.Fatal(err)
+		}
+		f := newJSONLines(m, 0)
+		if !f.look(text.String()) {
+			t.Fatalf("%s is no object", text.String())
+		}
+		for i, one := range m {
+			want := any(object)
+			for name := range strings.SplitSeq(one.path, ".") {
+				within, _ := want.(map[string]any)
+				want = within[name]
+			}
+			var got any
+			if f.found[i] != "" {
+				if err := json.Unmarshal([]byte(f.found[i]), &got); err != nil {
+					t.Fatalf("%s of %s is %s: %v", one.path, text.String(), f.found[i], err)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Fatalf("%s of %s (-want +got):\n%s", one.path, text.String(), diff)
+			}
+		}
+	})
+}
+
+func drawObject(t *rapid.T, depth int) map[string]any {
+	object := map[string]any{}
+	for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom([]string{"a", "b", "c", `"`, "bc", ""}), rapid.ID).Draw(t, "names") {
+		object[name] = drawValue(t, depth)
+	}
+	return object
+}
+
+func drawValue(t *rapid.T, depth int) any {
+	kinds := []string{"text", "number", "literal", "list", "object"}
+	if depth == 0 {
+		kinds = kinds[:3]
+	}
+	switch rapid.SampledFrom(kinds).Draw(t, "kind") {
+	case "text":
+		return rapid.SampledFrom([]string{"", "x", `"`, `\`, `\\"`, "{", "]", `a,"b":{`, "é", "\n"}).Draw(t, "text")
+	case "number":
+		return rapid.Float64Range(-1e20, 1e20).Draw(t, "number")
+	case "literal":
+		return rapid.SampledFrom([]any{true, false, nil}).Draw(t, "literal")
+	case "list":
+		list := []any{}
+		for range rapid.IntRange(0, 3).Draw(t, "items") {
+			list = append(list, drawValue(t, depth-1))
+		}
+		return list
+	default:
+		return drawObject(t, depth-1)
 	}
 }

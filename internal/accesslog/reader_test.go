@@ -54,6 +54,8 @@ func TestLinesAreReadInOrder(t *testing.T) {
 		"as it is":           strings.NewReader(text),
 		"without a last end": strings.NewReader(strings.TrimSuffix(text, "\n")),
 		"with odd ends":      strings.NewReader(strings.ReplaceAll(text, "\n", "\r\n\n")),
+		"with a mark":        strings.NewReader("\uFEFF" + text),
+		"with a mark inside": strings.NewReader(compressed("\uFEFF" + text)),
 		"compressed":         strings.NewReader(compressed(text)),
 		"in two members":     strings.NewReader(compressed(text[:100]) + compressed(text[100:])),
 		"in small pieces":    iotest.HalfReader(strings.NewReader(text)),

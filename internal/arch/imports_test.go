@@ -55,6 +55,8 @@ var mayImport = []rule{
 		"what is probably not meant is told by the manager and, offline, by the plugin"},
 	{"internal/policyfile", []string{"internal/policy", yaml, yamlLines},
 		"it reads files for the library and for tools, and only they know what to do with a policy"},
+	{"internal/convert", []string{"internal/policy", "internal/match", yamlLines},
+		"converting is pure: text goes in and policies come out"},
 	{"internal/compile", []string{"api/...", "internal/policy", "internal/match", "internal/lint", apimachinery},
 		"compiling is pure: it must be testable without an API server and without Redis"},
 	{"internal/inject", []string{"k8s.io/api/core/v1", apimachinery},

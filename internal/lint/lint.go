@@ -6,6 +6,7 @@ package lint
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/match"
@@ -32,6 +33,9 @@ func Warnings(spec *policy.Spec, compiled *match.Policy) policy.Errors {
 			all.Add(path, "never refuses a request, since limits[%d] (%s), for the same requests or more, refuses before: "+
 				"remove one, or lower this one", j, spec.Limits[j].Name)
 		}
+		if admitsNothing(limit) {
+			all.Add(path+".requests", "refuses every request that the limit is for: raise it, or name those that it is to admit in overrides")
+		}
 		if outlivesRedis(limit) {
 			all.Add(path+windowField(limit), "counts over a day or more, and begins anew if Redis loses its data meanwhile: "+
 				"have Redis write an append-only file (see docs/redis.md)")
@@ -42,6 +46,13 @@ func Warnings(spec *policy.Spec, compiled *match.Policy) policy.Errors {
 		}
 	}
 	return all
+}
+
+// admitsNothing says whether a limit refuses whatever it meets.
+func admitsNothing(l *policy.Limit) bool {
+	return *l.Requests == 0 && !slices.ContainsFunc(l.Overrides, func(o policy.Override) bool {
+		return o.Action == policy.OverrideExempt || o.Requests != nil && *o.Requests > 0
+	})
 }
 
 func outlivesRedis(l *policy.Limit) bool {

@@ -54,6 +54,10 @@ func TestWarnings(t *testing.T) {
 		want   []string // the beginning of each
 	}{
 		"nothing":              {total, nil},
+		"nothing admitted":     {"  - {name: a, requests: 0, window: 1m}\n", []string{"spec.limits[0].requests: refuses every request that the limit is for"}},
+		"nobody admitted":      {"  - {name: a, requests: 0, window: 1m, " + byKey + ", overrides: [{keys: [a], action: Deny}, {keys: [b], requests: 0}]}\n", []string{"spec.limits[0].requests: "}},
+		"somebody exempt":      {"  - {name: a, requests: 0, window: 1m, " + byKey + ", overrides: [{keys: [a], action: Exempt}]}\n", nil},
+		"somebody admitted":    {"  - {name: a, requests: 0, window: 1m, " + byKey + ", overrides: [{keys: [a], requests: 5}]}\n", nil},
 		"clients choose":       {"  - {name: a, requests: 10, window: 1m, " + byKey + "}\n", []string{"spec.limits: All limits count by what clients write"}},
 		"clients choose some":  {total + "  - {name: a, requests: 5, window: 1m, " + byKey + "}\n", nil},
 		"a long window":        {"  - {name: a, requests: 10, window: 24h}\n", []string{"spec.limits[0].window: counts over a day"}},

@@ -99,17 +99,45 @@ func (s *shape) checkObject(path string, value any, t reflect.Type) {
 func (s *shape) checkUnknown(path string, object map[string]any, known map[string]bool) {
 	names := slices.Sorted(maps.Keys(known))
 	for _, name := range slices.Sorted(maps.Keys(object)) {
-		if known[name] {
-			continue
+		if !known[name] {
+			s.faults.Add(join(path, word(name)), "%s", UnknownField(name, names))
 		}
-		remedy := "there are no fields here"
-		if i := slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) }); i >= 0 {
-			remedy = "write " + names[i]
-		} else if len(names) > 0 {
-			remedy = "the fields here are " + strings.Join(names, ", ")
-		}
-		s.faults.Add(join(path, word(name)), "unknown field: %s", remedy)
 	}
+}
+
+// UnknownField says what to write instead of a field that is none of these.
+func UnknownField(name string, known []string) string {
+	if len(known) == 0 {
+		return "unknown field: there are no fields here"
+	}
+	for _, k := range known {
+		if strings.EqualFold(k, name) {
+			return "unknown field: write " + k
+		}
+	}
+	remedy := "the fields here are " + strings.Join(known, ", ")
+	if i := slices.IndexFunc(known, func(k string) bool { return isOneEditAway(k, name) }); i >= 0 {
+		remedy = "perhaps " + known[i] + "; " + remedy
+	}
+	return "unknown field: " + remedy
+}
+
+// isOneEditAway says whether one character is too many, missing or another one.
+func isOneEditAway(a, b string) bool {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	if len(b)-len(a) > 1 {
+		return false
+	}
+	i := 0
+	for i < len(a) && a[i] == b[i] {
+		i++
+	}
+	if len(a) == len(b) {
+		return i == len(a) || a[i+1:] == b[i+1:]
+	}
+	return a[i:] == b[i+1:]
 }
 
 func (s *shape) checkMap(path string, value any, element reflect.Type) {

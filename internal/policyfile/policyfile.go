@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -59,6 +60,7 @@ func Parse(file string, data []byte, namespace string, accept Accept) error {
 	if len(data) > maxSize {
 		return Faults{{File: file, Line: 1, Err: fmt.Errorf("the file has more than the %d bytes allowed: split it", maxSize)}}
 	}
+	data = bytes.TrimPrefix(data, []byte("\uFEFF")) // which some editors write
 	r := reader{file: file, namespace: namespace, accept: accept, seen: map[string]int{}}
 	for d := range documents(data) {
 		r.read(d)
@@ -144,11 +146,18 @@ func parseObject(data []byte) (o object, at string, err error) {
 	case o.APIVersion != apiVersion:
 		return o, "apiVersion", fmt.Errorf("apiVersion is %q: write %s", o.APIVersion, apiVersion)
 	case err != nil:
-		return o, unknownField(err), err
+		at, err := outerFault(err)
+		return o, at, err
 	case len(o.Spec) == 0:
 		return o, "", errors.New("spec is not set")
 	}
 	return o, "", nil
+}
+
+// typeFault says what a field should be.
+func typeFault(field string, wrong *json.UnmarshalTypeError) error {
+	want := map[reflect.Kind]string{reflect.String: "a string", reflect.Int64: "an integer", reflect.Struct: "an object"}
+	return fmt.Errorf("%s must be %s, and is of the type %s", field, want[wrong.Type.Kind()], wrong.Value)
 }
 
 // isForeign says whether the object, with this text, is of another kind in another
@@ -160,11 +169,15 @@ func (o *object) isForeign(data []byte) bool {
 	return o.Kind != "List" || !bytes.Contains(data, []byte(`"kind":"`+kind+`"`)) // as YAMLToJSON writes it
 }
 
-// unknownField is the name in a decoder's complaint, or empty.
-func unknownField(err error) string {
-	_, quoted, _ := strings.Cut(err.Error(), "unknown field ")
-	name, _ := strconv.Unquote(quoted)
-	return name
+// outerFault says of a decoder's complaint about an outer field which it is and what to
+// write.
+func outerFault(err error) (at string, plain error) {
+	_, quoted, isUnknown := strings.Cut(err.Error(), "unknown field ")
+	name, unquoting := strconv.Unquote(quoted)
+	if !isUnknown || unquoting != nil {
+		return "", err
+	}
+	return name, fmt.Errorf("%q: %s", name, policy.UnknownField(name, []string{"apiVersion", "kind", "metadata", "spec", "status"}))
 }
 
 // definition reads the policy. Its name is there even if there is an error.
@@ -172,7 +185,11 @@ func (o *object) definition(namespace, name string) (policy.Definition, error) {
 	d := policy.Definition{Namespace: namespace, Name: name}
 	m := metadata{Name: name, Namespace: namespace}
 	if len(o.Metadata) > 0 {
-		if err := json.Unmarshal(o.Metadata, &m); err != nil {
+		err := json.Unmarshal(o.Metadata, &m)
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return d, typeFault(strings.TrimSuffix("metadata."+wrong.Field, "."), wrong)
+		}
+		if err != nil {
 			return d, fmt.Errorf("metadata: %w", err)
 		}
 	}

@@ -62,6 +62,26 @@ status:
 	}
 }
 
+// Editors of other systems begin a file with a mark, and end lines in their way.
+func TestFilesAreReadAsEditorsLeaveThem(t *testing.T) {
+	text := head + "metadata: {name: a}\n" + one + "---\n# another\n" + head + "metadata: {name: b}\n" + one
+	for name, text := range map[string]string{
+		"a byte order mark":                   "\uFEFF" + text,
+		"a byte order mark and a separator":   "\uFEFF---\n" + text,
+		"carriage returns":                    strings.ReplaceAll(text, "\n", "\r\n"),
+		"a byte order mark, with all of that": "\uFEFF---\r\n" + strings.ReplaceAll(text, "\n", "\r\n"),
+	} {
+		var names []string
+		err := Parse("p.yaml", []byte(text), "default", func(d policy.Definition) error {
+			names = append(names, d.Name)
+			return nil
+		})
+		if err != nil || strings.Join(names, " ") != "a b" {
+			t.Errorf("with %s: %q, %v", name, names, err)
+		}
+	}
+}
+
 func TestFileErrorsNameThePlace(t *testing.T) {
 	good := head + "metadata: {name: good}\n" + one + "---\n"
 	for name, tc := range map[string]struct {
@@ -76,7 +96,12 @@ func TestFileErrorsNameThePlace(t *testing.T) {
 		"other version": {good + "apiVersion: tallyman.dev/v9\nkind: RateLimitPolicy\n" + one,
 			[]string{"p.yaml:6:", `"tallyman.dev/v9"`, "tallyman.dev/v1alpha1"}},
 		"no spec":        {head + "metadata: {name: o}\n", []string{"p.yaml:1:", "spec"}},
-		"misspelt field": {head + "metadata: {name: o}\nspek: {}\n" + one, []string{"p.yaml:4:", `"spek"`}},
+		"misspelt field": {head + "metadata: {name: o}\nspecs: {}\n", []string{"p.yaml:4:", `"specs": unknown field: perhaps spec; the fields here are apiVersion`}},
+		"unknown field":  {head + "metadata: {name: o}\ndata: {}\n" + one, []string{"p.yaml:4:", `"data": unknown field: the fields here are apiVersion`}},
+		"a number for a version": {"apiVersion: 1\nkind: RateLimitPolicy\n" + one,
+			[]string{"p.yaml:1: apiVersion is", "write tallyman.dev/v1alpha1"}},
+		"a number for a name": {head + "metadata: {name: 5}\n" + one, []string{"p.yaml:3: ", "metadata.name must be a string, and is of the type number"}},
+		"a text for metadata": {head + "metadata: o\n" + one, []string{"p.yaml:3: ", "metadata must be an object, and is of the type string"}},
 		"misspelt field of the spec": {head + "metadata: {name: o}\nspec: {selector: {}, limts: []}\n",
 			[]string{"p.yaml:4:", `policy "o"`, "spec.limts"}},
 		"same name twice": {good + good, []string{"p.yaml:8:", "default/good", "line 1"}},

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"net/netip"
+	"strconv"
+	"strings"
 
 	ratelimitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -18,8 +21,12 @@ const (
 	maxEntries     = 64 // of a descriptor
 )
 
-// domainHeader is the header that policies find a call's domain in.
-const domainHeader = "X-Envoy-Domain"
+// The headers that policies find a call's domain in, and the keys of a descriptor's
+// entries, in their order and with commas between them.
+const (
+	domainHeader     = "X-Envoy-Domain"
+	descriptorHeader = "X-Envoy-Descriptor"
+)
 
 // validate refuses what the protocol forbids, and what is out of bounds.
 func validate(in *rlspb.RateLimitRequest) error {
@@ -40,14 +47,14 @@ func validate(in *rlspb.RateLimitRequest) error {
 	return nil
 }
 
-// describe makes of an empty request the one that a descriptor describes. Entries
-// with well-known keys are its parts, as docs/envoy.md has them; all others are
-// headers by the names of their keys. The first of several entries for one part
-// counts.
+// describe makes of an empty request the one that a descriptor describes. Each entry
+// is a header, and those with well-known keys are other parts as well, as docs/envoy.md
+// has them. The first of several entries for one part counts.
 func describe(r *tallyman.Request, domain string, d *ratelimitpb.RateLimitDescriptor, hits int64) {
 	r.Hits = hits
 	for _, e := range d.GetEntries() {
-		switch value := e.GetValue(); e.GetKey() {
+		key, value := e.GetKey(), e.GetValue()
+		switch key {
 		case "method", ":method":
 			setFirst(&r.Method, value)
 		case "host", ":authority":
@@ -60,11 +67,37 @@ func describe(r *tallyman.Request, domain string, d *ratelimitpb.RateLimitDescri
 			if !r.ClientIP.IsValid() {
 				r.ClientIP = address(value)
 			}
-		default:
-			r.Header.Add(e.GetKey(), value)
 		}
+		addEntry(r.Header, key, value)
 	}
-	r.Header[domainHeader] = []string{domain}
+	of := [...]string{domain, keysOf(d)}
+	r.Header[domainHeader], r.Header[descriptorHeader] = of[:1:1], of[1:]
+}
+
+// addEntry adds an entry to the headers: the second one of a key is KEY-2, the third
+// KEY-3, so that policies can tell them apart.
+func addEntry(h http.Header, key, value string) {
+	first := http.CanonicalHeaderKey(key)
+	name := first
+	for n := 2; len(h[name]) > 0; n++ {
+		name = first + "-" + strconv.Itoa(n)
+	}
+	h[name] = []string{value}
+}
+
+func keysOf(d *ratelimitpb.RateLimitDescriptor) string {
+	entries := d.GetEntries()
+	if len(entries) == 1 {
+		return entries[0].GetKey()
+	}
+	var keys strings.Builder
+	for i, e := range entries {
+		if i > 0 {
+			keys.WriteByte(',')
+		}
+		keys.WriteString(e.GetKey())
+	}
+	return keys.String()
 }
 
 func setFirst(part *string, value string) {

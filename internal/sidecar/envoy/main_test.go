@@ -32,8 +32,16 @@ func limiterOn(t testing.TB, o tallyman.Options, specs ...string) *tallyman.Limi
 	for i, spec := range specs {
 		fmt.Fprintf(&file, "---\napiVersion: tallyman.dev/v1alpha1\nkind: RateLimitPolicy\nmetadata: {name: %c}\nspec: {selector: {}, %s}\n", 'a'+i, spec)
 	}
+	l := limiterOf(t, o, file.String())
+	t.Cleanup(func() { _ = l.Close(context.Background()) }) // some tests have no store to take leave of
+	return l
+}
+
+// limiterOf is a limiter with the policies of a file, which the caller closes.
+func limiterOf(t testing.TB, o tallyman.Options, file string) *tallyman.Limiter {
+	t.Helper()
 	o.PolicyFile = filepath.Join(t.TempDir(), "policies.yaml")
-	if err := os.WriteFile(o.PolicyFile, []byte(file.String()), 0o600); err != nil {
+	if err := os.WriteFile(o.PolicyFile, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if o.Store == "" {
@@ -43,7 +51,6 @@ func limiterOn(t testing.TB, o tallyman.Options, specs ...string) *tallyman.Limi
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close(context.Background()) }) // some tests have no store to take leave of
 	return l
 }
 
