@@ -60,6 +60,15 @@ func writeRules(t *testing.T, dir string) {
 	}
 }
 
+// program is the path of Prometheus's programs, which are beside the one that the
+// environment variable PROMETHEUS_BINARY names, or in PATH.
+func program(name string) string {
+	if binary := os.Getenv("PROMETHEUS_BINARY"); binary != "" {
+		return filepath.Join(filepath.Dir(binary), name)
+	}
+	return name
+}
+
 func TestAlertsAskForMetricsThatThereAre(t *testing.T) {
 	r := readReference(t)
 	for _, a := range alerts(t) {
@@ -118,7 +127,7 @@ func TestAlertsFire(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", unitTests}} {
-		promtool := exec.CommandContext(t.Context(), "promtool", args...)
+		promtool := exec.CommandContext(t.Context(), program("promtool"), args...)
 		promtool.Dir = dir
 		if out, err := promtool.CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)

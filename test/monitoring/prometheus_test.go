@@ -77,7 +77,7 @@ func TestPrometheusTakesItAll(t *testing.T) {
 		}
 		t.Logf("%s: %d panels", name, len(d.Panels))
 	}
-	for _, expr := range []string{"tallyman_policies_in_force", "tallyman_lease_idle_units > 0", "process_resident_memory_bytes and on (instance) tallyman_policies_in_force"} {
+	for _, expr := range []string{"tallyman_policies_in_force", "max_over_time(tallyman_lease_idle_units[1m]) > 0", "process_resident_memory_bytes and on (instance) tallyman_policies_in_force"} {
 		if len(prometheus.query(t, expr)) == 0 {
 			t.Errorf("nothing is %s", expr)
 		}
@@ -145,7 +145,7 @@ func startPrometheus(t *testing.T, target string) prometheus {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	cmd := exec.Command("prometheus", "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
+	cmd := exec.Command(program("prometheus"), "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
