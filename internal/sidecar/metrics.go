@@ -46,7 +46,9 @@ type limitName struct{ policy, limit string }
 // policy says otherwise.
 var (
 	storeBuckets    = prometheus.ExponentialBuckets(50e-6, 2, 16)
-	decisionBuckets = []float64{10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1}
+	decisionBuckets = []float64{
+		10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1,
+	}
 	// batchBuckets are of calls: at most 512 share a trip.
 	batchBuckets = prometheus.ExponentialBuckets(1, 2, 10)
 )

@@ -44,9 +44,10 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 	if c.GRPCListen != "" { // it has goroutines from the start
 		grpcServer = envoy.NewServer(ctx, doors.rateLimit, doors.extAuthz, tracer.GRPC()...)
 	}
+	checkAPI := tracer.HTTP(newCheckAPI(doors, c.Limiter.TrustedHops, log))
 	services, err := listen([]service{
 		{name: "proxy", address: c.Listen, handler: tracer.HTTP(httplimit.Middleware(doors.proxy)(tracer.Propagate(proxy)))},
-		{name: "check API", address: c.CheckListen, handler: tracer.HTTP(newCheckAPI(doors, c.Limiter.TrustedHops, log)), readTimeout: readTimeout},
+		{name: "check API", address: c.CheckListen, handler: checkAPI, readTimeout: readTimeout},
 		{name: "Envoy gRPC", address: c.GRPCListen, server: grpcServer},
 		// Who watches us watches to the end: it is drained last.
 		{name: "admin", address: c.AdminListen, handler: newAdmin(ctx, limiter, m.registry), readTimeout: readTimeout},
