@@ -97,7 +97,7 @@ var kubernetes = []string{"k8s.io/...", "sigs.k8s.io/controller-runtime/..."}
 // forTests are the packages that only tests and what stands in for one may import.
 var (
 	forTests           = []string{"internal/testredis", "internal/testenv", "internal/golden", "internal/metricsdoc"}
-	mayUseTestPackages = []string{"hack/...", "test/..."}
+	mayUseTestPackages = []string{"hack/...", "test/...", "internal/metricsdoc"}
 )
 
 // linkNone are the packages that must not depend on others by any way.
