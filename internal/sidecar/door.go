@@ -3,10 +3,12 @@ package sidecar
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/sidecar/tracing"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
+	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
 )
 
 // door is one way in to the limiter: it decides as that does, and what it decides is
@@ -29,6 +31,12 @@ func newDoors(l *tallyman.Limiter, m *metrics, tracer *tracing.Tracer, log *slog
 		proxy: door(proxyWay), check: door(checkWay), forwardAuth: door(forwardAuthWay),
 		rateLimit: door(rateLimitWay), extAuthz: door(extAuthzWay),
 	}
+}
+
+// before has a proxy's requests decided before they go on, and traced on their whole
+// way.
+func (d *door) before(proxy http.Handler) http.Handler {
+	return d.tracer.HTTP(httplimit.Middleware(d)(d.tracer.Propagate(proxy)))
 }
 
 // Admit is tallyman.Limiter's.

@@ -13,7 +13,6 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/sidecar/envoy"
 	"github.com/tallyman-dev/tallyman/internal/sidecar/tracing"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
-	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
 )
 
 // leaveTimeout bounds the last words to the store, and those to a collector of traces.
@@ -46,7 +45,7 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 	}
 	checkAPI := tracer.HTTP(newCheckAPI(doors, c.Limiter.TrustedHops, log))
 	services, err := listen([]service{
-		{name: "proxy", address: c.Listen, handler: tracer.HTTP(httplimit.Middleware(doors.proxy)(tracer.Propagate(proxy)))},
+		{name: "proxy", address: c.Listen, handler: doors.proxy.before(proxy)},
 		{name: "check API", address: c.CheckListen, handler: checkAPI, readTimeout: readTimeout},
 		{name: "Envoy gRPC", address: c.GRPCListen, server: grpcServer},
 		// Who watches us watches to the end: it is drained last.
