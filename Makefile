@@ -21,9 +21,9 @@ BUILD_TAGS := grpcnotrace
 comma := ,
 space := $() $()
 
-# What generate and manifests write.
+# What generate, manifests and docs write.
 GENERATED := 'api/**/zz_generated.*.go' config/crd/bases config/rbac/role.yaml config/webhook/manifests.yaml \
-  docs/api.md charts/tallyman/generated
+  docs/api.md docs/metrics.md charts/tallyman/generated
 
 .PHONY: help
 help: ## Print this text
@@ -58,6 +58,11 @@ manifests: ## Write the CRD and its reference, the manager's roles and the webho
 pictures: ## Draw the pictures of docs/images anew
 	go test -count=1 ./test/pictures -update
 
+# One package after the other: they write parts of one page.
+.PHONY: docs
+docs: ## Write the reference of metrics
+	go test -p 1 ./internal/sidecar ./internal/controller ./internal/webhook/v1 -run '^TestMetricsReference$$' -update
+
 .PHONY: fmt
 fmt: ## Format the code
 	$(GOLANGCI_LINT) fmt
@@ -78,6 +83,11 @@ test: redis nginx controlplane helm ## Run all tests, against a real redis-serve
 test-faults: redis ## Run all tests against servers that fail, those that take long too (two to three minutes)
 	go test $(RACE) -count=1 ./test/chaos -chaos.all
 
+# A module of its own, see test/monitoring/doc.go.
+.PHONY: monitoring-test
+monitoring-test: prometheus ## Test dashboards, alerts and whom to scrape, with a real Prometheus
+	@cd test/monitoring && go vet ./... && go test ./...
+
 # See test/e2e/doc.go for what it can be told.
 .PHONY: test-e2e
 test-e2e: helm ## Test on a kind cluster, as users have it (ten minutes or so)
@@ -91,6 +101,7 @@ test-e2e: helm ## Test on a kind cluster, as users have it (ten minutes or so)
 verify: stale vet lint ## Fail when generated files are stale, or manifests, an import rule, vet or lint are broken
 	@echo "verify: kustomize build config/default"
 	@$(KUSTOMIZE) build config/default >/dev/null
+	@$(KUSTOMIZE) build test/monitoring/testdata/monitored >/dev/null
 	@echo "verify: helm lint charts/tallyman"
 	@$(HELM) lint --strict --quiet charts/tallyman
 	@echo "verify: import rules"
@@ -107,7 +118,7 @@ lint: ## Run the linters (the first time, golangci-lint is built: minutes)
 # Compared with the index, not with the last commit: who has changed the API can
 # stage what came out and verify before committing.
 .PHONY: stale
-stale: generate manifests
+stale: generate manifests docs
 	@git diff --exit-code -- $(GENERATED) || \
 	  { echo "verify: the files above were stale; they are up to date now, add them to your commit" >&2; exit 1; }
 	@new="$$(git ls-files --others --exclude-standard -- $(GENERATED))"; [[ -z "$$new" ]] || \
@@ -200,6 +211,10 @@ redis: ## Install redis-server, where it is missing and we may
 .PHONY: nginx
 nginx: ## Install nginx, where it is missing and we may
 	@hack/need.sh nginx
+
+.PHONY: prometheus
+prometheus: ## Install prometheus and promtool, where they are missing and we may
+	@hack/need.sh prometheus
 
 # The control plane stays: other clones on this machine use it too.
 .PHONY: clean

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that the tests find a program, redis or nginx: installs it where it is
+# Makes sure that the tests find a program, redis, nginx or prometheus: installs it where it is
 # missing and we may, else says how. Tests never skip for want of it.
 set -euo pipefail
 
@@ -13,8 +13,12 @@ nginx)
   variable=NGINX_BINARY package=nginx fedora=nginx macos=nginx
   what="an nginx" which="one with the module http_auth_request"
   ;;
+prometheus)
+  variable=PROMETHEUS_BINARY package=prometheus fedora=golang-github-prometheus macos=prometheus
+  what="prometheus and promtool" which="one, with promtool beside it"
+  ;;
 *)
-  echo "usage: hack/need.sh redis|nginx" >&2
+  echo "usage: hack/need.sh redis|nginx|prometheus" >&2
   exit 2
   ;;
 esac

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/tallyman-dev/tallyman/internal/controller"
@@ -29,6 +30,7 @@ type options struct {
 	leaseNamespace              string
 	resync                      time.Duration
 	sidecar                     inject.Config
+	sidecarEnv                  []string
 	webhookAddress              string
 	webhookNamespace            string
 	log                         zap.Options
@@ -58,6 +60,11 @@ func parse() (options, error) {
 		"(default: the key url of the Secret in their namespace)")
 	flag.StringVar(&o.sidecar.StoreSecret, "sidecar-store-secret", "tallyman-store", "`name` of the Secret that sidecars take "+
 		"the store's url, username and password from, in their own namespace")
+	flag.Func("sidecar-env", "`variable` of OpenTelemetry for sidecars, as OTEL_EXPORTER_OTLP_ENDPOINT=http://collector.monitoring:4318; "+
+		"can be given several times. Without any, sidecars do not trace", func(variable string) error {
+		o.sidecarEnv = append(o.sidecarEnv, variable) // checked later: errors here would show it
+		return nil
+	})
 	flag.StringVar(&o.webhookAddress, "webhook-bind-address", ":9443", "`address` where the API server asks about new pods")
 	flag.StringVar(&o.webhookNamespace, "webhook-namespace", "", "`namespace` of the webhook's Service and Secret (default that of the manager's pod)")
 	o.log.BindFlags(flag.CommandLine)
@@ -76,8 +83,27 @@ func parse() (options, error) {
 	return o, o.complete()
 }
 
+// parseTracing reads the --sidecar-env. Errors do not show what may be a secret.
+func parseTracing(variables []string) (env []corev1.EnvVar, err error) {
+	for _, text := range variables {
+		name, value, found := strings.Cut(text, "=")
+		switch {
+		case !found || !strings.HasPrefix(name, "OTEL_"):
+			return nil, errors.New("--sidecar-env must be a variable of OpenTelemetry and its value, such as OTEL_TRACES_SAMPLER=parentbased_always_off")
+		case strings.HasSuffix(name, "_HEADERS"):
+			return nil, errors.New("--sidecar-env must not be headers, which may have credentials, since pods show them: " +
+				"let sidecars send to a collector in the cluster that has the credentials")
+		}
+		env = append(env, corev1.EnvVar{Name: name, Value: value})
+	}
+	return env, nil
+}
+
 // complete takes the store's URL from where it is.
-func (o *options) complete() error {
+func (o *options) complete() (err error) {
+	if o.sidecar.Tracing, err = parseTracing(o.sidecarEnv); err != nil {
+		return err
+	}
 	if o.storeFile != "" {
 		if o.storeURL != "" {
 			return errors.New("--store and --store-file say both where the store is: give one of them")

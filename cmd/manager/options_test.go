@@ -3,9 +3,12 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tallyman-dev/tallyman/internal/store"
 )
@@ -42,6 +45,17 @@ func TestTheAuthorityIsTakenFromFlagThenEnvironment(t *testing.T) {
 	}
 }
 
+func TestSidecarsAreToldHowToTrace(t *testing.T) {
+	o := options{storeURL: "redis://a", resync: time.Minute, sidecarEnv: []string{"OTEL_RESOURCE_ATTRIBUTES=a=b,c=d", "OTEL_TRACES_SAMPLER="}}
+	if err := o.complete(); err != nil {
+		t.Fatal(err)
+	}
+	want := []corev1.EnvVar{{Name: "OTEL_RESOURCE_ATTRIBUTES", Value: "a=b,c=d"}, {Name: "OTEL_TRACES_SAMPLER"}}
+	if !slices.Equal(o.sidecar.Tracing, want) {
+		t.Errorf("got %v", o.sidecar.Tracing)
+	}
+}
+
 func TestWhatIsWrongWithTheFlagsIsSaid(t *testing.T) {
 	t.Setenv("TALLYMAN_STORE", "")
 	for name, test := range map[string]struct {
@@ -51,6 +65,9 @@ func TestWhatIsWrongWithTheFlagsIsSaid(t *testing.T) {
 		"no store":     {options{resync: time.Minute, operatorAddress: "0"}, "--store is missing"},
 		"two stores":   {options{storeURL: "redis://:hunter2@a", storeFile: "b", resync: time.Minute, operatorAddress: "0"}, "give one of them"},
 		"no file":      {options{storeFile: "/does/not/exist", resync: time.Minute, operatorAddress: "0"}, "--store-file: "},
+		"no tracing":   {options{operatorAddress: "0", sidecarEnv: []string{"TALLYMAN_STORE=hunter2"}}, "must be a variable of OpenTelemetry"},
+		"no value":     {options{operatorAddress: "0", sidecarEnv: []string{"OTEL_TRACES_SAMPLER"}}, "must be a variable of OpenTelemetry"},
+		"headers":      {options{operatorAddress: "0", sidecarEnv: []string{"OTEL_EXPORTER_OTLP_HEADERS=key=hunter2"}}, "must not be headers"},
 		"short resync": {options{storeURL: "redis://a"}, "--resync must be"},
 		"open to all":  {options{storeURL: "redis://a", resync: time.Minute, operatorAddress: ":8082"}, "--operator-bind-address must be a loopback address"},
 	} {

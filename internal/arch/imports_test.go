@@ -15,6 +15,7 @@ const (
 	gjson        = "github.com/tidwall/gjson"
 	cel          = "github.com/google/cel-go/..."
 	grpc         = "google.golang.org/grpc/..."
+	otel         = "go.opentelemetry.io/otel/..."
 	prometheus   = "github.com/prometheus/client_golang/..."
 	protobuf     = "google.golang.org/protobuf/..."
 	rpc          = "google.golang.org/genproto/googleapis/rpc/..."
@@ -81,6 +82,8 @@ var mayImport = []rule{
 		"Envoy's protocols, and the large library of their messages, are in one place"},
 	{"internal/sidecar/upstream", nil,
 		"it is a proxy's way to the app, and knows nothing of limits"},
+	{"internal/sidecar/tracing", []string{"pkg/tallyman", grpc, otel},
+		"OpenTelemetry is in one place: the library's users choose their own"},
 	{"internal/sidecar/...", []string{"pkg/tallyman/...", "internal/operator/...", "internal/respond", prometheus},
 		"the sidecar is an application of the public library, which thereby proves sufficient"},
 	{"cmd/sidecar", []string{"internal/sidecar/...", "pkg/tallyman/...", prometheus, "github.com/redis/go-redis/v9/logging", roots},
@@ -99,13 +102,19 @@ var kubernetes = []string{"k8s.io/...", "sigs.k8s.io/controller-runtime/..."}
 
 // forTests are the packages that only tests and what stands in for one may import.
 var (
-	forTests           = []string{"internal/testredis", "internal/testenv", "internal/golden"}
-	mayUseTestPackages = []string{"hack/...", "test/..."}
+	forTests           = []string{"internal/testredis", "internal/testenv", "internal/golden", "internal/metricsdoc"}
+	mayUseTestPackages = []string{"hack/...", "test/...", "internal/metricsdoc"}
 )
 
-// linkNoKubernetes are the packages that must not depend on Kubernetes'
-// libraries by any way.
-var linkNoKubernetes = []string{"cmd/sidecar", "pkg/tallyman"}
+// linkNone are the packages that must not depend on others by any way.
+var linkNone = []struct {
+	what     string
+	packages []string
+	of       []string
+}{
+	{"Kubernetes", []string{"cmd/sidecar", "pkg/tallyman"}, kubernetes},
+	{"OpenTelemetry", []string{"pkg/tallyman", "pkg/tallyman/httplimit", "pkg/tallyman/grpclimit"}, []string{otel}},
+}
 
 func TestImports(t *testing.T) {
 	graph := load(t)
@@ -131,9 +140,11 @@ func TestImports(t *testing.T) {
 	}
 
 	// What a program links is more than what our own packages import.
-	for _, root := range linkNoKubernetes {
-		for _, way := range waysTo(graph, module+root, kubernetes) {
-			t.Errorf("%s links Kubernetes: %s", root, way)
+	for _, rule := range linkNone {
+		for _, root := range rule.packages {
+			for _, way := range waysTo(graph, module+root, rule.of) {
+				t.Errorf("%s links %s: %s", root, rule.what, way)
+			}
 		}
 	}
 }

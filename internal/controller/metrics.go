@@ -29,6 +29,11 @@ func newMetrics() *metrics {
 	}
 }
 
+// collectors are all metrics of the controller.
+func (m *metrics) collectors(store Store, reader client.Reader) []prometheus.Collector {
+	return []prometheus.Collector{m.publishes, storeUp(store), conditionCollector{reader}}
+}
+
 // storeUp asks the store at each scrape, so that it is true also of a manager
 // that is not the leader, and of one with nothing to publish.
 func storeUp(store Store) prometheus.Collector {
@@ -61,7 +66,7 @@ func (m *metrics) published(changed bool, err error) {
 type conditionCollector struct{ reader client.Reader }
 
 var conditionsDesc = prometheus.NewDesc("tallyman_policies",
-	"Policies by condition and its status.", []string{"condition", "status"}, nil)
+	"Policies by condition, Accepted, Programmed or Enforced, and its status: True, False or Unknown.", []string{"condition", "status"}, nil)
 
 // Describe implements prometheus.Collector.
 func (conditionCollector) Describe(descs chan<- *prometheus.Desc) { descs <- conditionsDesc }

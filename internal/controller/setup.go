@@ -56,7 +56,7 @@ const concurrency = 8
 // CacheOptions.
 func Setup(mgr ctrl.Manager, o Options) error {
 	m := newMetrics()
-	for _, c := range []prometheus.Collector{m.publishes, storeUp(o.Store), conditionCollector{mgr.GetClient()}} {
+	for _, c := range m.collectors(o.Store, mgr.GetClient()) {
 		if err := o.Registry.Register(c); err != nil {
 			return fmt.Errorf("register metrics: %w", err)
 		}

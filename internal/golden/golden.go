@@ -54,6 +54,22 @@ func Run[In, Out any](t *testing.T, run func(In) Out) {
 	}
 }
 
+// ComparePart compares a text with a part of a page: what stands between the lines
+// "<!-- begin name -->" and "<!-- end name -->".
+func ComparePart(t testing.TB, path, name, got string) {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(page), "<!-- begin "+name+" -->\n")
+	_, after, ends := strings.Cut(rest, "<!-- end "+name+" -->\n")
+	if !begins || !ends {
+		t.Fatalf("%s has no part %s", path, name)
+	}
+	Compare(t, path, before+"<!-- begin "+name+" -->\n"+got+"<!-- end "+name+" -->\n"+after)
+}
+
 // Compare compares a text with a file.
 func Compare(t testing.TB, path, got string) {
 	t.Helper()

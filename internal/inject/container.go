@@ -108,7 +108,7 @@ func environment(c Config, t tuning) []corev1.EnvVar {
 		store = fromSecret(store.Name, c.StoreSecret, "url", false)
 	}
 	memory := t.resources.Limits[corev1.ResourceMemory]
-	return []corev1.EnvVar{
+	return append([]corev1.EnvVar{
 		fromField("POD_NAME", "metadata.name"),
 		fromField("POD_NAMESPACE", "metadata.namespace"),
 		fromField("NODE_ADDRESSES", "status.hostIPs"),
@@ -119,7 +119,7 @@ func environment(c Config, t tuning) []corev1.EnvVar {
 		// Go collects garbage in time rather than be killed; a tenth is for what
 		// it does not count, such as the program itself.
 		{Name: "GOMEMLIMIT", Value: strconv.FormatInt(memory.Value()/10*9, 10)},
-	}
+	}, c.Tracing...)
 }
 
 func fromField(name, path string) corev1.EnvVar {

@@ -23,6 +23,8 @@ type Config struct {
 	StoreSecret string
 	// Prefix of all keys in the store; the manager's.
 	Prefix string
+	// Tracing are OpenTelemetry's variables of the environment; none is no tracing.
+	Tracing []corev1.EnvVar
 }
 
 // Injection is what has become of a pod.

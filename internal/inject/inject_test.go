@@ -29,9 +29,10 @@ var config = inject.Config{Image: "tallyman/sidecar:v1.2.3", StoreSecret: "tally
 type input struct {
 	Pod      corev1.Pod       `json:"pod"`
 	Services []corev1.Service `json:"services"`
-	// Image and StoreURL are other than the usual ones.
-	Image    string `json:"image"`
-	StoreURL string `json:"storeURL"`
+	// Image, StoreURL and Tracing are other than the usual ones.
+	Image    string          `json:"image"`
+	StoreURL string          `json:"storeURL"`
+	Tracing  []corev1.EnvVar `json:"tracing"`
 }
 
 // output is a file testdata/*.out.yaml: what comes of it.
@@ -63,7 +64,7 @@ func (in *input) config() inject.Config {
 	if in.Image != "" {
 		c.Image = in.Image
 	}
-	c.StoreURL = in.StoreURL
+	c.StoreURL, c.Tracing = in.StoreURL, in.Tracing
 	return c
 }
 

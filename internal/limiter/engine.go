@@ -75,6 +75,10 @@ func (e *Engine) Close(ctx context.Context) {
 	closing.Wait()
 }
 
+// Held tells what lies at hand of the limits with distribution Leased, by rule: those
+// of overrides are by themselves.
+func (e *Engine) Held() map[*Rule]Held { return e.leases.held() }
+
 // now is a monotonic time in ns.
 func (e *Engine) now() int64 { return int64(time.Since(e.began)) }
 

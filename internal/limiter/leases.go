@@ -351,6 +351,25 @@ func (l *leases) beginTidying() {
 	})
 }
 
+// Held is what a process holds of a limit with distribution Leased, of all its keys.
+type Held struct {
+	// Leases is how many keys have units at hand, and Units these.
+	Leases, Units int64
+}
+
+// held is what can be spent, by rule.
+func (l *leases) held() map[*Rule]Held {
+	now, all := l.elapsed(), map[*Rule]Held{}
+	for _, e := range l.byKey.all() {
+		at := e.hand.Load()
+		if left := at.left.Load(); left > 0 && at.valid(at.rule, now) {
+			held := all[at.rule]
+			all[at.rule] = Held{held.Leases + 1, held.Units + left}
+		}
+	}
+	return all
+}
+
 // unspent is units to be given back.
 type unspent struct {
 	rule  *Rule

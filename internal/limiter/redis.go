@@ -19,6 +19,8 @@ type Hooks struct {
 	// Corrupt is told the key of a counter that held something else than a
 	// counter's state. It has started anew.
 	Corrupt func(key string)
+	// Sent is told of each trip to a server, and how many calls share it.
+	Sent func(calls int)
 	// GivenBack is told of requests that were granted when their caller had left,
 	// and whose units were given back; err says that they could not be. On a
 	// Cluster it is told as well, with an error, of requests that were refused and
@@ -81,7 +83,18 @@ func NewRedis(client redis.UniversalClient, o RedisOptions) *Redis {
 // newLane returns a lane to a server, and guards it.
 func (r *Redis) newLane(server processor, send func(context.Context, []*flight)) *lane {
 	g := newGuard(func(ctx context.Context, key string) error { return probe(ctx, server, key) }, r.changed)
-	return &lane{send: g.over(send), late: r.giveBackLate, guard: g}
+	return &lane{send: g.over(r.told(send)), late: r.giveBackLate, guard: g}
+}
+
+// told is send with the hook told of each batch.
+func (r *Redis) told(send func(context.Context, []*flight)) func(context.Context, []*flight) {
+	if r.hooks.Sent == nil {
+		return send
+	}
+	return func(ctx context.Context, batch []*flight) {
+		r.hooks.Sent(len(batch))
+		send(ctx, batch)
+	}
 }
 
 // probe has a server write a key beside a counter, where it is let write. The key

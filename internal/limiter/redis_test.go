@@ -3,6 +3,8 @@ package limiter
 import (
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,4 +114,24 @@ func TestUnreachableRedisIsAnErrorThatSaysSo(t *testing.T) {
 	}
 	server.Restart(t)
 	take(t, s, Hit{Rule: rule(l), Key: "k", Cost: 1})
+}
+
+// Each call is told of once, with those that shared its trip.
+func TestTripsTellOfTheCallsThatShareThem(t *testing.T) {
+	const calls = 500
+	var trips, shared atomic.Int64
+	s := NewRedis(testredis.Shared(t).Client(t), RedisOptions{Hooks: Hooks{Sent: func(n int) {
+		trips.Add(1)
+		shared.Add(int64(n))
+	}}})
+	l := limitOf(algorithms[0], calls, time.Hour)
+	hit := Hit{Rule: rule(l), Key: keyOf(t, l), Cost: 1}
+	var callers sync.WaitGroup
+	for range calls {
+		callers.Go(func() { take(t, s, hit) })
+	}
+	callers.Wait()
+	if shared.Load() != calls || trips.Load() == 0 || trips.Load() > calls {
+		t.Errorf("%d calls in %d trips, of %d calls", shared.Load(), trips.Load(), calls)
+	}
 }

@@ -42,18 +42,20 @@ func TestMetricsTellOfDecisionsAndNothingOfRequests(t *testing.T) {
 		`limits: [{name: x, requests: 1, window: 1h, algorithm: SlidingLog, key: [{header: {name: X-Api-Key}}]}]`,
 		`enforcement: Shadow, limits: [{name: watched, requests: 0, window: 1h}]`)
 	r := tallyman.Request{Method: "GET", Path: "/sesame", Header: http.Header{"X-Api-Key": {"sesame"}}}
-	l.Admit(t.Context(), r)
-	l.Admit(t.Context(), r)
+	doors := newDoors(l, m, nil, silent)
+	doors.proxy.Admit(t.Context(), r)
+	doors.extAuthz.Admit(t.Context(), r)
 	got := view(newAdmin(t.Context(), l, m.registry), "/metrics").Body.String()
 	for _, want := range []string{
-		`tallyman_requests_total{outcome="admitted",reason=""} 1`,
-		`tallyman_requests_total{outcome="refused",reason="LimitExceeded"} 1`,
-		`tallyman_decisions_total{limit="x",outcome="allowed",policy="a",reason=""} 1`,
-		`tallyman_decisions_total{limit="x",outcome="refused",policy="a",reason="LimitExceeded"} 1`,
-		`tallyman_decisions_total{limit="watched",outcome="shadow_refused",policy="b",reason="CostExceedsLimit"} 2`,
+		`tallyman_requests_total{outcome="admitted",reason="",way="proxy"} 1`,
+		`tallyman_requests_total{outcome="refused",reason="LimitExceeded",way="ext_authz"} 1`,
+		`tallyman_decisions_total{limit="x",outcome="allowed",policy="a",reason="",way="proxy"} 1`,
+		`tallyman_decisions_total{limit="x",outcome="refused",policy="a",reason="LimitExceeded",way="ext_authz"} 1`,
+		`tallyman_decisions_total{limit="watched",outcome="shadow_refused",policy="b",reason="CostExceedsLimit",way="proxy"} 1`,
+		`tallyman_near_limit_decisions_total{limit="x",policy="a"} 1`,
+		`tallyman_decision_duration_seconds_count{way="proxy"} 1`,
 		`tallyman_store_duration_seconds_count{result="ok"} 2`,
-		`tallyman_policies 2`,
-		`tallyman_definitions_loaded_timestamp_seconds 1.`,
+		`tallyman_policies_in_force 2`,
 		`go_goroutines`,
 		`process_resident_memory_bytes`,
 	} {
@@ -76,12 +78,14 @@ func TestMetricsOfLimitsThatAreGoneGoToo(t *testing.T) {
 		return s
 	}
 	count := func(policy, limit string) {
-		m.decided(tallyman.Decision{Limits: []tallyman.LimitDecision{{Policy: policy, Limit: limit}}})
+		m.ways[proxyWay].decided(tallyman.Decision{Limits: []tallyman.LimitDecision{
+			{Policy: policy, Limit: limit, Allowed: true, Counted: true, Capacity: 10},
+		}}, 0)
 		m.expressions.WithLabelValues(policy, limit).Inc()
 	}
 	expect := func(when string, want float64) {
 		t.Helper()
-		for _, name := range []string{"tallyman_decisions_total", "tallyman_expression_errors_total"} {
+		for _, name := range []string{"tallyman_decisions_total", "tallyman_near_limit_decisions_total", "tallyman_expression_errors_total"} {
 			if got := value(t, m, name); got != want {
 				t.Errorf("%s: %s is %v in all, want %v", when, name, got, want)
 			}
@@ -108,7 +112,7 @@ func TestMetricsOfLimitsThatAreGoneGoToo(t *testing.T) {
 
 func TestFailedHeartbeatsAreCounted(t *testing.T) {
 	m := newMetrics()
-	m.observer().HeartbeatFailed(errors.New("NOPERM"))
+	m.observer(nil).HeartbeatFailed(errors.New("NOPERM"))
 	if got := value(t, m, "tallyman_heartbeat_failures_total"); got != 1 {
 		t.Errorf("one failure counts as %v", got)
 	}
@@ -135,7 +139,7 @@ func TestReadinessFollowsTheFirstLoadAndTheDrain(t *testing.T) {
 	server := testredis.Start(t)
 	server.Kill()
 	m := newMetrics()
-	l, err := tallyman.New(t.Context(), tallyman.Options{Store: server.URL(), Namespace: "shop", Observer: m.observer()})
+	l, err := tallyman.New(t.Context(), tallyman.Options{Store: server.URL(), Namespace: "shop", Observer: m.observer(nil)})
 	if err != nil {
 		t.Fatal(err)
 	}

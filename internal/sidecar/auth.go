@@ -31,7 +31,7 @@ const (
 // would be counted as those of one client. The query is the client's where a proxy
 // keeps it, as Caddy does, and is not looked at.
 type forwardAuth struct {
-	limiter *tallyman.Limiter
+	admitter httplimit.Admitter
 	// hops are the proxies that append to X-Forwarded-For, the one that asks
 	// among them.
 	hops int
@@ -42,8 +42,8 @@ type forwardAuth struct {
 	complaint occasion
 }
 
-func newForwardAuth(l *tallyman.Limiter, trustedHops int, forNginx bool, log *slog.Logger) *forwardAuth {
-	return &forwardAuth{limiter: l, hops: max(1, trustedHops), forNginx: forNginx, log: log}
+func newForwardAuth(a httplimit.Admitter, trustedHops int, forNginx bool, log *slog.Logger) *forwardAuth {
+	return &forwardAuth{admitter: a, hops: max(1, trustedHops), forNginx: forNginx, log: log}
 }
 
 // ServeHTTP implements http.Handler.
@@ -57,7 +57,7 @@ func (a *forwardAuth) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		respond.Problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	d := a.limiter.Admit(r.Context(), request)
+	d := a.admitter.Admit(r.Context(), request)
 	d.Release() // nobody tells when the request has ended
 	if d.Allowed {
 		httplimit.SetHeaders(w.Header(), d)

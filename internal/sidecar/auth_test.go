@@ -45,7 +45,7 @@ func TestForwardAuthSeesTheRequestThatTheProxyDescribes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, _ := inMemory(t, spec)
-			api := newCheckAPI(l, 1, silent)
+			api := newCheckAPI(doorsTo(l), 1, silent)
 			for _, want := range []int{200, 429} {
 				if resp := askAuth(api, "", described()); resp.StatusCode != want {
 					t.Fatalf("got %d, want %d", resp.StatusCode, want)
@@ -65,7 +65,7 @@ func TestForwardAuthAnswersWithWhatTheClientIsToGet(t *testing.T) {
 	l, _ := inMemory(t, `limits: [{name: x, requests: 1, window: 1h, algorithm: SlidingLog, match: [{path: {value: /v1}}]},
 		{name: own, requests: 0, window: 1h, match: [{path: {value: /own}}]}]`,
 		`response: {statusCode: 420, body: calm, contentType: text/plain}, limits: [{name: x, requests: 0, window: 1h, match: [{path: {value: /calm}}]}]`)
-	api := newCheckAPI(l, 0, silent)
+	api := newCheckAPI(doorsTo(l), 0, silent)
 	if resp := askAuth(api, "", described()); resp.StatusCode != 200 || resp.Header.Get("RateLimit") != `"a/x";r=0;t=3600` || resp.Header.Get("RateLimit-Policy") == "" {
 		t.Errorf("admitted is %d %v", resp.StatusCode, resp.Header)
 	}
@@ -99,7 +99,7 @@ func TestForwardAuthAnswersWithWhatTheClientIsToGet(t *testing.T) {
 func TestForwardAuthRefusesDescriptionsThatLackSomething(t *testing.T) {
 	l, m := inMemory(t, roomy)
 	var log lines
-	api := newCheckAPI(l, 2, slog.New(slog.NewTextHandler(&log, nil)))
+	api := newCheckAPI(newDoors(l, m, nil, silent), 2, slog.New(slog.NewTextHandler(&log, nil)))
 	good := []string{"X-Forwarded-For", "192.0.2.1, 198.51.100.2"}
 	for name, tc := range map[string]struct {
 		changes []string
@@ -150,7 +150,7 @@ func TestForwardAuthRefusesDescriptionsThatLackSomething(t *testing.T) {
 
 func TestForwardAuthCountsNoPreflightsAndNoSlots(t *testing.T) {
 	l, _ := inMemory(t, `limits: [{name: slots, requests: 1, window: 1m, algorithm: Concurrency}, {name: counted, requests: 2, window: 1h, algorithm: SlidingLog}]`)
-	api := newCheckAPI(l, 1, silent)
+	api := newCheckAPI(doorsTo(l), 1, silent)
 	var got []int
 	for range 3 {
 		askAuth(api, "", described("X-Forwarded-Method", "OPTIONS", "Origin", "https://shop.example", "Access-Control-Request-Method", "POST"))
@@ -164,7 +164,7 @@ func TestForwardAuthCountsNoPreflightsAndNoSlots(t *testing.T) {
 // Whatever a client makes its proxy say, it is not let pass where nothing is.
 func FuzzForwardAuthLetsNobodyPass(f *testing.F) {
 	l, _ := inMemory(f, `limits: [{name: x, requests: 0, window: 1h, key: [{clientIP: {}}, {path: {}}, {method: {}}]}]`)
-	api := newCheckAPI(l, 1, silent)
+	api := newCheckAPI(doorsTo(l), 1, silent)
 	f.Add("GET", "/v1/orders?q=1", "shop.example", "192.0.2.1", "application/json", "")
 	f.Add("get", "//%2e%2e/%", "[::1]:80", "unix:, ::ffff:192.0.2.1", "application/grpc", "refusal=200")
 	f.Add("", "http://a/", ",", "\x00", "application/grpc+proto", "%")

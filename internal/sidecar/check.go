@@ -113,23 +113,23 @@ type checkLimit struct {
 var openAPI []byte
 
 // newCheckAPI serves decisions to those who enforce them themselves.
-func newCheckAPI(l *tallyman.Limiter, trustedHops int, log *slog.Logger) http.Handler {
+func newCheckAPI(d doors, trustedHops int, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
-	for pattern, handler := range routes(l, trustedHops, log) {
+	for pattern, handler := range routes(d, trustedHops, log) {
 		mux.Handle(pattern, handler)
 	}
 	return mux
 }
 
-func routes(l *tallyman.Limiter, trustedHops int, log *slog.Logger) map[string]http.Handler {
+func routes(d doors, trustedHops int, log *slog.Logger) map[string]http.Handler {
 	return map[string]http.Handler{
-		"POST /v1/check":     checkHandler(l.Admit),
-		"POST /v1/peek":      checkHandler(l.Peek),
-		"POST /v1/reserve":   reserveHandler(l),
-		"POST /v1/settle":    settleHandler(l),
-		"POST /v1/refund":    refundHandler(l),
-		"GET /v1/auth":       newForwardAuth(l, trustedHops, false, log),
-		"GET /v1/auth/nginx": newForwardAuth(l, trustedHops, true, log),
+		"POST /v1/check":     checkHandler(d.check.Admit),
+		"POST /v1/peek":      checkHandler(d.check.Peek),
+		"POST /v1/reserve":   reserveHandler(d.check),
+		"POST /v1/settle":    settleHandler(d.check.Limiter),
+		"POST /v1/refund":    refundHandler(d.check.Limiter),
+		"GET /v1/auth":       newForwardAuth(d.forwardAuth, trustedHops, false, log),
+		"GET /v1/auth/nginx": newForwardAuth(d.forwardAuth, trustedHops, true, log),
 		"GET /v1/openapi.yaml": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/yaml")
 			_, _ = w.Write(openAPI) // an error means that the client has gone

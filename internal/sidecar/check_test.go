@@ -22,7 +22,7 @@ func ask(api http.Handler, path, body string) *httptest.ResponseRecorder {
 
 func TestCheckAnswersWithADecision(t *testing.T) {
 	l, _ := inMemory(t, perKey)
-	api := newCheckAPI(l, 0, silent)
+	api := newCheckAPI(doorsTo(l), 0, silent)
 	body := `{"method":"GET","host":"a","path":"/v1/orders?q=1","headers":{"x-api-key":"alice"},"clientIP":"192.0.2.1"}`
 	ask(api, "/v1/check", body)
 	w := ask(api, "/v1/check", body)
@@ -61,7 +61,7 @@ func TestCheckSeesWhatARequestIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, _ := inMemory(t, perKey)
-			api := newCheckAPI(l, 0, silent)
+			api := newCheckAPI(doorsTo(l), 0, silent)
 			if w := ask(api, "/v1/check", base); !strings.Contains(w.Body.String(), `"allowed":true`) {
 				t.Fatalf("the first request got %s", w.Body)
 			}
@@ -77,7 +77,7 @@ func TestCheckSeesWhatARequestIs(t *testing.T) {
 
 func TestPeekOfTheAPITakesNothing(t *testing.T) {
 	l, _ := inMemory(t, `limits: [{name: x, requests: 1, window: 1h, algorithm: SlidingLog}]`)
-	api := newCheckAPI(l, 0, silent)
+	api := newCheckAPI(doorsTo(l), 0, silent)
 	for range 3 {
 		if w := ask(api, "/v1/peek", `{}`); !strings.Contains(w.Body.String(), `"allowed":true`) {
 			t.Fatalf("got %s", w.Body)
@@ -87,7 +87,7 @@ func TestPeekOfTheAPITakesNothing(t *testing.T) {
 
 func TestCheckRefusesWhatItDoesNotUnderstand(t *testing.T) {
 	l, m := inMemory(t, roomy)
-	api := newCheckAPI(l, 0, silent)
+	api := newCheckAPI(newDoors(l, m, nil, silent), 0, silent)
 	for name, tc := range map[string]struct {
 		body string
 		code int

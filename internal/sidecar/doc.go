@@ -10,6 +10,10 @@
 //	auth.go     forward-auth, on the same listener
 //	envoy/      Envoy's rate limit service and external authorization
 //	admin.go    health, metrics, what is enforced
+//	door.go     what is decided, counted, timed, traced and logged by its way in
+//	metrics.go  what is counted; ways.go has what is by way in, series.go by limit
+//	refusals.go refusals in the log
+//	tracing/    OpenTelemetry
 //
 // It must not import a client of Kubernetes: a sidecar has no business with the
 // API server, and stays small.

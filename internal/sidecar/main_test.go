@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log"
@@ -69,14 +70,18 @@ func inMemory(t testing.TB, specs ...string) (*tallyman.Limiter, *metrics) {
 	t.Helper()
 	m := newMetrics()
 	l, err := tallyman.New(t.Context(), tallyman.Options{
-		Store: tallyman.MemoryStore, PolicyFile: policyFile(t, specs...), Observer: m.observer(),
+		Store: tallyman.MemoryStore, PolicyFile: policyFile(t, specs...), Observer: m.observer(nil),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.watch(l)
+	t.Cleanup(func() { _ = l.Close(context.Background()) })
+	m.watch(l, false)
 	return l, m
 }
+
+// doorsTo are the ways in to a limiter, whose decisions nobody looks at.
+func doorsTo(l *tallyman.Limiter) doors { return newDoors(l, newMetrics(), nil, silent) }
 
 // serveHTTP serves a handler as the sidecar serves, HTTP/2 without TLS included.
 func serveHTTP(t testing.TB, handler http.Handler) *httptest.Server {

@@ -107,7 +107,7 @@ func behindNginx(t *testing.T, spec string) (url string, redis *testredis.Server
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close(t.Context()) })
-	sidecar := serveHTTP(t, newCheckAPI(l, 1, silent))
+	sidecar := serveHTTP(t, newCheckAPI(doorsTo(l), 1, silent))
 	app := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/v1/forbidden" {
 			w.WriteHeader(http.StatusForbidden)

@@ -79,13 +79,13 @@ func TestOpenAPIDescribesEveryRoute(t *testing.T) {
 		}
 	}
 	l, _ := inMemory(t, roomy)
-	served := slices.Sorted(maps.Keys(routes(l, 0, silent)))
+	served := slices.Sorted(maps.Keys(routes(doorsTo(l), 0, silent)))
 	slices.Sort(described)
 	if diff := cmp.Diff(served, described); diff != "" {
 		t.Errorf("routes (-served +described):\n%s", diff)
 	}
 	w := httptest.NewRecorder()
-	newCheckAPI(l, 0, silent).ServeHTTP(w, httptest.NewRequest("GET", "/v1/openapi.yaml", nil))
+	newCheckAPI(doorsTo(l), 0, silent).ServeHTTP(w, httptest.NewRequest("GET", "/v1/openapi.yaml", nil))
 	if w.Code != 200 || w.Body.String() != string(openAPI) {
 		t.Errorf("the description is answered with %d", w.Code)
 	}
@@ -168,7 +168,7 @@ func exampleAPI(t *testing.T) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newCheckAPI(l, 0, silent)
+	return newCheckAPI(doorsTo(l), 0, silent)
 }
 
 func TestExamplesOfOpenAPIAreTrue(t *testing.T) {

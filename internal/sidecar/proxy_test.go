@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tallyman-dev/tallyman/internal/sidecar/tracing"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
 )
@@ -31,10 +32,34 @@ func inFrontOf(t *testing.T, app http.Handler, specs ...string) *httptest.Server
 	if err != nil {
 		t.Fatal(err)
 	}
-	limiter, _ := inMemory(t, specs...)
+	limiter, m := inMemory(t, specs...)
 	proxy, closeIdle := newProxy(upstream, silent)
 	t.Cleanup(closeIdle)
-	return serveHTTP(t, httplimit.Middleware(limiter)(proxy))
+	return serveHTTP(t, newDoors(limiter, m, tracer, silent).proxy.before(proxy))
+}
+
+// tracer traces what inFrontOf serves. It is off but in TestTracedRequestsGoTheSameWay.
+var tracer *tracing.Tracer
+
+func TestTracedRequestsGoTheSameWay(t *testing.T) {
+	c := startCollector(t)
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.url)
+	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+	var err error
+	if tracer, err = tracing.FromEnv(t.Context(), "shop", "orders-1", silent); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]func(*testing.T){
+		"events": TestProxyFlushesEventsAsTheyCome, "bodies": TestProxyStreamsBodiesBothWays, "upgrades": TestProxyPassesUpgrades,
+		"trailers": TestProxyPassesTrailersOfRequests, "gRPC": TestProxySpeaksHTTP2ToTheAppForGRPC, "refusals": TestRefusedRequestsDoNotReachTheApp,
+	} {
+		t.Run(name, test)
+	}
+	traced := tracer
+	tracer = nil
+	if err := traced.Shutdown(t.Context()); err != nil || len(c.spans) == 0 {
+		t.Errorf("%d spans, %v", len(c.spans), err)
+	}
 }
 
 // client speaks HTTP/2 without TLS if it is to.

@@ -66,12 +66,12 @@ func requestOf(c *checkRequest, token string) (tallyman.Request, error) {
 	return c.request()
 }
 
-func reserveHandler(l *tallyman.Limiter) http.HandlerFunc {
+func reserveHandler(d *door) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var q reserveRequest
 		if request, ok := read(w, r, &q); ok {
-			d := l.Reserve(r.Context(), request, q.Token, time.Duration(q.TTLMs)*time.Millisecond)
-			respond.JSON(w, describe(d))
+			decision := d.Reserve(r.Context(), request, q.Token, time.Duration(q.TTLMs)*time.Millisecond)
+			respond.JSON(w, describe(decision))
 		}
 	}
 }

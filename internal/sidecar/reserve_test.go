@@ -31,7 +31,7 @@ func TestReservationsAndRefundsOverTheAPI(t *testing.T) {
 	t.Cleanup(func() { _ = redis.Close(t.Context()) })
 	for name, l := range map[string]*tallyman.Limiter{"in the process": inProcess, "in Redis": redis} {
 		t.Run(name, func(t *testing.T) {
-			api := newCheckAPI(l, 0, silent)
+			api := newCheckAPI(doorsTo(l), 0, silent)
 			for i, step := range []struct {
 				path, body string
 				code       int
@@ -62,7 +62,7 @@ func TestReservationsAndRefundsOverTheAPI(t *testing.T) {
 
 func TestReservationsThatCannotBeUnderstoodChangeNothing(t *testing.T) {
 	l, _ := inMemory(t, tokensPerDay)
-	api := newCheckAPI(l, 0, silent)
+	api := newCheckAPI(doorsTo(l), 0, silent)
 	ask(api, "/v1/reserve", `{"token":"a"}`)
 	long := strings.Repeat("x", maxToken+1)
 	for body, tc := range map[string]struct{ path, says string }{
@@ -97,7 +97,7 @@ func TestWhatTheStoreDidNotDoIsAnErrorOfTheAPI(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = l.Close(t.Context()) })
 	redis.Kill()
-	api := newCheckAPI(l, 0, silent)
+	api := newCheckAPI(doorsTo(l), 0, silent)
 	for path, body := range map[string]string{"/v1/settle": `{"token":"a","cost":1}`, "/v1/refund": `{"token":"a"}`} {
 		w := ask(api, path, body)
 		if w.Code != 503 || !strings.Contains(w.Body.String(), "again") || strings.Contains(w.Body.String(), redis.Addr) {
@@ -111,7 +111,7 @@ func TestWhatTheStoreDidNotDoIsAnErrorOfTheAPI(t *testing.T) {
 
 func TestReservationsHoldSlotsUntilTheyAreRefunded(t *testing.T) {
 	l, _ := inMemory(t, `limits: [{name: slots, requests: 1, window: 1m, algorithm: Concurrency}]`)
-	api := newCheckAPI(l, 0, silent)
+	api := newCheckAPI(doorsTo(l), 0, silent)
 	for i, step := range []struct{ path, token, says string }{
 		{"/v1/reserve", "a", `"allowed":true`},
 		{"/v1/reserve", "b", `"allowed":false`},

@@ -11,41 +11,42 @@ import (
 	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/sidecar/envoy"
+	"github.com/tallyman-dev/tallyman/internal/sidecar/tracing"
 	"github.com/tallyman-dev/tallyman/pkg/tallyman"
-	"github.com/tallyman-dev/tallyman/pkg/tallyman/httplimit"
 )
 
-// leaveTimeout bounds the last words to the store.
+// leaveTimeout bounds the last words to the store, and those to a collector of traces.
 const leaveTimeout = 2 * time.Second
 
 // Run serves until the context ends, lets the requests that are under way end,
 // and withdraws from the store. That is no error.
 func Run(ctx context.Context, c Config, log *slog.Logger) error {
+	tracer, err := tracing.FromEnv(ctx, c.Limiter.Namespace, c.Limiter.Pod, log)
+	if err != nil {
+		// As OpenTelemetry has it, and as requests want it: they are served.
+		log.Warn("Tracing is off", "error", err)
+	}
+	defer leave(ctx, "the collector of traces", tracer.Shutdown, log)
 	m := newMetrics()
-	c.Limiter.Logger, c.Limiter.Observer = log, m.observer()
+	c.Limiter.Logger, c.Limiter.Observer = log, m.observer(tracer)
 	limiter, err := tallyman.New(ctx, c.Limiter)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		// The context has ended; the store still has to hear of it.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
-		defer cancel()
-		if err := limiter.Close(ctx); err != nil {
-			log.Warn("Did not take leave of the store", "error", err)
-		}
-	}()
-	m.watch(limiter)
+	defer leave(ctx, "the store", limiter.Close, log)
+	m.watch(limiter, c.Limiter.PolicyFile == "")
+	doors := newDoors(limiter, m, tracer, log)
 
 	proxy, closeIdle := newProxy(c.Upstream, log)
 	defer closeIdle()
 	var grpcServer server
 	if c.GRPCListen != "" { // it has goroutines from the start
-		grpcServer = envoy.NewServer(ctx, limiter)
+		grpcServer = envoy.NewServer(ctx, doors.rateLimit, doors.extAuthz, tracer.GRPC()...)
 	}
+	checkAPI := tracer.HTTP(newCheckAPI(doors, c.Limiter.TrustedHops, log))
 	services, err := listen([]service{
-		{name: "proxy", address: c.Listen, handler: httplimit.Middleware(limiter)(proxy)},
-		{name: "check API", address: c.CheckListen, handler: newCheckAPI(limiter, c.Limiter.TrustedHops, log), readTimeout: readTimeout},
+		{name: "proxy", address: c.Listen, handler: doors.proxy.before(proxy)},
+		{name: "check API", address: c.CheckListen, handler: checkAPI, readTimeout: readTimeout},
 		{name: "Envoy gRPC", address: c.GRPCListen, server: grpcServer},
 		{name: "operator API", address: c.OperatorListen, handler: newOperatorAPI(limiter, log), readTimeout: readTimeout},
 		// Who watches us watches to the end: it is drained last.
@@ -55,6 +56,15 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 		return err
 	}
 	return serve(ctx, services, c.DrainTimeout, log)
+}
+
+// leave takes leave of somebody. The context has ended; they still have to hear of it.
+func leave(ctx context.Context, of string, say func(context.Context) error, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	if err := say(ctx); err != nil {
+		log.Warn("Did not take leave of "+of, "error", err)
+	}
 }
 
 // readTimeout is ample for requests that have a small body, or none.

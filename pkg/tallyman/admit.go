@@ -31,7 +31,7 @@ func (l *Limiter) Admit(ctx context.Context, r Request) Decision {
 }
 
 func (l *Limiter) observe(ctx context.Context, d Decision) {
-	l.observer.Decided(d)
+	l.observer.Decided(ctx, d)
 	if !d.Allowed && l.logger.Enabled(ctx, slog.LevelDebug) {
 		l.logger.Debug("Refused a request", "policy", d.Policy, "limit", d.Limit, "reason", d.Reason)
 	}

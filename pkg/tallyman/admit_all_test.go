@@ -1,6 +1,7 @@
 package tallyman
 
 import (
+	"context"
 	"math"
 	"net/http"
 	"testing"
@@ -55,7 +56,7 @@ func TestAdmitAllAsksACounterForTheSum(t *testing.T) {
 
 func TestAdmitAllIsToldToTheObserverOnce(t *testing.T) {
 	var told []Decision
-	l := fromFile(t, doc("a", twoLimits), Options{Observer: Observer{Decided: func(d Decision) { told = append(told, d) }}})
+	l := fromFile(t, doc("a", twoLimits), Options{Observer: Observer{Decided: func(_ context.Context, d Decision) { told = append(told, d) }}})
 	l.AdmitAll(t.Context(), []Request{of("path", 1), of("all", 1)})
 	l.PeekAll(t.Context(), []Request{of("path", 1), of("all", 1)})
 	if len(told) != 1 || len(told[0].Limits) != 2 {

@@ -47,7 +47,7 @@ func (o observed) Do(ctx context.Context, c *limiter.Call) error {
 	began := time.Now()
 	err := o.Store.Do(ctx, c)
 	if !errors.Is(err, limiter.ErrInvalid) {
-		o.l.observer.StoreCalled(time.Since(began), err)
+		o.l.observer.StoreCalled(ctx, time.Since(began), err)
 		o.l.noteStore(err)
 	}
 	return err

@@ -73,6 +73,7 @@ func New(ctx context.Context, o Options) (*Limiter, error) {
 	l.client = client
 	l.redis = limiter.NewRedis(client, limiter.RedisOptions{Hooks: limiter.Hooks{
 		Corrupt:        func(string) { o.Observer.CounterCorrupt() },
+		Sent:           o.Observer.StoreSent,
 		BreakerChanged: o.Observer.CircuitChanged,
 		GivenBack: func(_ int64, err error) {
 			if err != nil {

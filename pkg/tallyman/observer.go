@@ -1,16 +1,24 @@
 package tallyman
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
-// Observer is told what happens, for metrics. A nil function is not called.
-// Functions are called on the request's way: they are quick, and safe for
+// Observer is told what happens, for metrics and traces. A nil function is not
+// called. Functions are called on the request's way: they are quick, and safe for
 // concurrent use. None of them is told anything of a request but the decision.
 type Observer struct {
-	// Decided is told every decision of Admit.
-	Decided func(Decision)
-	// StoreCalled is told how long the store took to answer, or to fail. Many
-	// decisions need no call, and some calls are made in the background.
-	StoreCalled func(took time.Duration, err error)
+	// Decided is told every decision of Admit, AdmitAll and Reserve. The context has
+	// the values of theirs, such as a span.
+	Decided func(context.Context, Decision)
+	// StoreCalled is told when the store has answered, or failed, and how long that
+	// took. The context has the values of the request's where the call is made for
+	// one. Many decisions need no call, and some calls are made in the background.
+	StoreCalled func(ctx context.Context, took time.Duration, err error)
+	// StoreSent is told of each trip to a server of the store, and how many calls
+	// share it.
+	StoreSent func(calls int)
 	// ExpressionFailed is told of a match, key or cost that could not be
 	// evaluated for a request; the safe side was taken.
 	ExpressionFailed func(policy, limit string)
@@ -45,10 +53,13 @@ type Observer struct {
 // withDefaults fills in functions that do nothing.
 func (o Observer) withDefaults() Observer {
 	if o.Decided == nil {
-		o.Decided = func(Decision) {}
+		o.Decided = func(context.Context, Decision) {}
 	}
 	if o.StoreCalled == nil {
-		o.StoreCalled = func(time.Duration, error) {}
+		o.StoreCalled = func(context.Context, time.Duration, error) {}
+	}
+	if o.StoreSent == nil {
+		o.StoreSent = func(int) {}
 	}
 	if o.ExpressionFailed == nil {
 		o.ExpressionFailed = func(string, string) {}

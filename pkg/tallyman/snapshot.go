@@ -177,6 +177,14 @@ func (s *snapshot) find(name string) *enforced {
 	return nil
 }
 
+// revisionText is empty as long as nothing was published.
+func (s *snapshot) revisionText() string {
+	if s.revision.IsZero() {
+		return ""
+	}
+	return s.revision.String()
+}
+
 // generations are those of the policies that are enforced, by name.
 func (s *snapshot) generations() map[string]int64 {
 	g := make(map[string]int64, len(s.policies))

@@ -3,6 +3,7 @@ package tallyman
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -37,17 +38,44 @@ type PolicyState struct {
 // first time.
 func (l *Limiter) LoadedAt() time.Time { return l.loadedAt() }
 
+// Revision of the definitions that are enforced, as State has it.
+func (l *Limiter) Revision() string { return l.current.Load().revisionText() }
+
+// LeaseState is what this process holds of a limit with distribution Leased.
+type LeaseState struct {
+	Policy, Limit string
+	// Leases is how many keys have units at hand, and IdleUnits all of these units:
+	// they are taken from the shared count, and not spent.
+	Leases, IdleUnits int64
+}
+
+// Leases tells what is held of the limits in force, in no order. It looks at each
+// lease, of which there are 65,536 at most: it is for scrapes, not for requests.
+func (l *Limiter) Leases() []LeaseState {
+	s, byRule := l.current.Load(), map[*rule]LeaseState{}
+	for held, h := range l.engine.Held() {
+		owner := s.owner(held)
+		if owner == nil {
+			continue // of a limit that is no longer in force
+		}
+		sum := byRule[owner]
+		byRule[owner] = LeaseState{
+			Policy: owner.template.Policy, Limit: owner.template.Limit,
+			Leases: sum.Leases + h.Leases, IdleUnits: sum.IdleUnits + h.Units,
+		}
+	}
+	return slices.Collect(maps.Values(byRule))
+}
+
 // State tells what is enforced now.
 func (l *Limiter) State() State {
 	s := l.current.Load()
 	state := State{
 		Ready:    l.IsReady(),
+		Revision: s.revisionText(),
 		LoadedAt: l.LoadedAt(),
 		Policies: make([]PolicyState, len(s.policies)),
 		Rejected: maps.Clone(s.rejected),
-	}
-	if !s.revision.IsZero() {
-		state.Revision = s.revision.String()
 	}
 	for i, e := range s.policies {
 		state.Policies[i] = e.state()

@@ -50,7 +50,7 @@ func openRLS(mode policy.DistributionMode) func(t task) (*instance, error) {
 		if err != nil {
 			return nil, err
 		}
-		return serveRLS(t, envoy.NewServer(ctx, l), func() { _ = l.Close(ctx) })
+		return serveRLS(t, envoy.NewServer(ctx, l, l), func() { _ = l.Close(ctx) })
 	}
 }
 

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -193,7 +194,7 @@ func TestFaultsShowNoPassword(t *testing.T) {
 	var told []error
 	l := start(t, tallyman.Options{
 		Store: server.URL(), PolicyFile: policyFile(t, spec(patience)),
-		Observer: tallyman.Observer{StoreCalled: func(_ time.Duration, err error) {
+		Observer: tallyman.Observer{StoreCalled: func(_ context.Context, _ time.Duration, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, err)

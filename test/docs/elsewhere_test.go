@@ -11,6 +11,7 @@ var elsewhere = []struct{ page, command, why string }{
 	{"docs/install.md", "kubectl delete -f dist/install.yaml", "it would take the cluster from all others; the specs of test/e2e begin with it (Installing)"},
 	{"docs/install.md", "skopeo copy", "needs the archives, and a registry: hack/images, TestAnArchiveHasTheIndex"},
 	{"docs/install.md", "kubectl apply --server-side -k .", "needs the repository on the network: TestTheKustomizationOfTheDocsHasTheImages"},
+	{"docs/observability.md", "kubectl apply --server-side -k .", "needs the Prometheus Operator's kinds: TestWhomToScrapeIsThere"},
 	{"docs/ways-in.md", "curl -s http://127.0.0.1:8082/v1/check", "needs the sidecar of a block before it: TestExamplesOfOpenAPIAreTrue"},
 	{"docs/redis.md", "sidecar --store rediss://", "needs a server with certificates: TestMutualTLSServes"},
 

@@ -17,7 +17,7 @@ import (
 // authorization decides requests as they came to Envoy.
 type authorization struct {
 	authpb.UnimplementedAuthorizationServer
-	limiter *tallyman.Limiter
+	limiter Limiter
 }
 
 // Check implements authpb.AuthorizationServer.

@@ -61,7 +61,7 @@ func dial(t testing.TB, l *tallyman.Limiter) *grpc.ClientConn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := NewServer(context.Background(), l)
+	server := NewServer(context.Background(), l, l)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {

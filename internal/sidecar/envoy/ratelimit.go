@@ -19,7 +19,7 @@ import (
 // when one of them refuses, to none.
 type rateLimitService struct {
 	rlspb.UnimplementedRateLimitServiceServer
-	limiter *tallyman.Limiter
+	limiter Limiter
 }
 
 // ShouldRateLimit implements rlspb.RateLimitServiceServer. Descriptors that meet no
@@ -117,7 +117,7 @@ func (d *descriptors) reset() {
 }
 
 // decide peeks before it takes: what is refused there takes nothing here.
-func (c *call) decide(ctx context.Context, l *tallyman.Limiter) tallyman.Decision {
+func (c *call) decide(ctx context.Context, l Limiter) tallyman.Decision {
 	peeked := c.ask(ctx, l.PeekAll, &c.peeked)
 	if !peeked.Allowed {
 		taken := c.ask(ctx, l.PeekAll, &c.taken)
@@ -143,7 +143,7 @@ func (c *call) ask(ctx context.Context, decide decider, some *descriptors) tally
 }
 
 // giveBack returns hits to the limits, and says whether that went well.
-func (c *call) giveBack(ctx context.Context, l *tallyman.Limiter) bool {
+func (c *call) giveBack(ctx context.Context, l Limiter) bool {
 	for _, r := range c.returned.requests {
 		if l.Refund(ctx, r, "") != nil {
 			return false

@@ -32,10 +32,19 @@ const streamWorkers = 64
 // Server serves both protocols. Like an http.Server it serves once.
 type Server struct{ grpc *grpc.Server }
 
-// NewServer returns a server that is healthy, as grpc.health.v1 has it, once the
-// limiter knows its policies and until ctx ends.
-func NewServer(ctx context.Context, l *tallyman.Limiter) *Server {
-	s := grpc.NewServer(
+// Limiter decides calls, as *tallyman.Limiter does.
+type Limiter interface {
+	Admit(context.Context, tallyman.Request) tallyman.Decision
+	AdmitAll(context.Context, []tallyman.Request) (all tallyman.Decision, each []tallyman.Decision)
+	PeekAll(context.Context, []tallyman.Request) (all tallyman.Decision, each []tallyman.Decision)
+	Refund(ctx context.Context, r tallyman.Request, token string) error
+	IsReady() bool
+}
+
+// NewServer returns a server that asks a limiter of its own for each protocol. It is
+// healthy, as grpc.health.v1 has it, once they know their policies and until ctx ends.
+func NewServer(ctx context.Context, rateLimit, extAuthz Limiter, more ...grpc.ServerOption) *Server {
+	s := grpc.NewServer(append(more,
 		grpc.MaxRecvMsgSize(maxMessage),
 		// A goroutine whose stack has grown already takes less than a new one does.
 		grpc.NumStreamWorkers(streamWorkers),
@@ -44,10 +53,10 @@ func NewServer(ctx context.Context, l *tallyman.Limiter) *Server {
 		// Find out about clients that are gone, and let those ask whether we are.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	)
-	rlspb.RegisterRateLimitServiceServer(s, &rateLimitService{limiter: l})
-	authpb.RegisterAuthorizationServer(s, &authorization{limiter: l})
-	healthpb.RegisterHealthServer(s, &health{serving: func() bool { return ctx.Err() == nil && l.IsReady() }})
+	)...)
+	rlspb.RegisterRateLimitServiceServer(s, &rateLimitService{limiter: rateLimit})
+	authpb.RegisterAuthorizationServer(s, &authorization{limiter: extAuthz})
+	healthpb.RegisterHealthServer(s, &health{serving: func() bool { return ctx.Err() == nil && rateLimit.IsReady() && extAuthz.IsReady() }})
 	return &Server{grpc: s}
 }
 

@@ -38,7 +38,8 @@ func TestHealthOfAServerThatDrains(t *testing.T) {
 	ctx, drain := context.WithCancel(t.Context())
 	defer drain()
 	listener := bufconn.Listen(1 << 16)
-	server := NewServer(ctx, limiterOn(t, tallyman.Options{}, ten))
+	l := limiterOn(t, tallyman.Options{}, ten)
+	server := NewServer(ctx, l, l)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	conn, err := grpc.NewClient("passthrough:", grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -36,11 +36,7 @@ const servicesTimeout = time.Second
 // Setup adds the webhook to a manager's server, and its metrics to a registry.
 func Setup(mgr ctrl.Manager, c inject.Config, registry prometheus.Registerer) error {
 	d := &podDefaulter{
-		config: c, reader: mgr.GetClient(), events: mgr.GetEventRecorder("tallyman"),
-		pods: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tallyman_injections_total",
-			Help: "Pods that the API server asked about, by what became of them: injected, unchanged, skipped or denied.",
-		}, []string{"result"}),
+		config: c, reader: mgr.GetClient(), events: mgr.GetEventRecorder("tallyman"), pods: newPods(),
 	}
 	if err := registry.Register(d.pods); err != nil {
 		return fmt.Errorf("register metrics: %w", err)
@@ -53,6 +49,14 @@ func Setup(mgr ctrl.Manager, c inject.Config, registry prometheus.Registerer) er
 	hook.Handler = warner{hook.Handler}
 	mgr.GetWebhookServer().Register(podPath, hook)
 	return nil
+}
+
+// newPods counts what becomes of pods.
+func newPods() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "tallyman_injections_total",
+		Help: "Pods that the API server asked about, by what became of them: injected, unchanged, skipped or denied.",
+	}, []string{"result"})
 }
 
 // podDefaulter puts sidecars into pods.

@@ -1,0 +1,91 @@
+package tracing
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var silent = slog.New(slog.DiscardHandler)
+
+func TestTracingFollowsTheStandardVariables(t *testing.T) {
+	const endpoint = "OTEL_EXPORTER_OTLP_ENDPOINT"
+	for name, tc := range map[string]struct {
+		env map[string]string
+		on  bool
+		err string
+	}{
+		"nothing is set":      {nil, false, ""},
+		"an endpoint":         {map[string]string{endpoint: "http://127.0.0.1:4318"}, true, ""},
+		"one for traces":      {map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:4318/v1/traces"}, true, ""},
+		"the exporter":        {map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, true, ""},
+		"by gRPC":             {map[string]string{endpoint: "http://127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, true, ""},
+		"disabled":            {map[string]string{endpoint: "http://127.0.0.1:4318", "OTEL_SDK_DISABLED": "true"}, false, ""},
+		"no exporter":         {map[string]string{endpoint: "http://127.0.0.1:4318", "OTEL_TRACES_EXPORTER": "none"}, false, ""},
+		"another exporter":    {map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, false, `OTEL_TRACES_EXPORTER is "zipkin": it must be otlp or none`},
+		"another protocol":    {map[string]string{endpoint: "http://127.0.0.1:4318", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}, false, "must be http/protobuf or grpc"},
+		"attributes in ruins": {map[string]string{endpoint: "http://127.0.0.1:4318", "OTEL_RESOURCE_ATTRIBUTES": "a"}, false, "OTEL_RESOURCE_ATTRIBUTES"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for name, value := range tc.env {
+				t.Setenv(name, value)
+			}
+			tracer, err := FromEnv(t.Context(), "shop", "orders-1", silent)
+			if (tracer != nil) != tc.on || (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("got %v, %v", tracer, err)
+			}
+			if err := tracer.Shutdown(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Without tracing requests go the way that they went, and allocate nothing on it.
+func TestATracerThatIsOffCostsNothing(t *testing.T) {
+	var off *Tracer
+	next := http.NewServeMux()
+	if off.HTTP(next) != http.Handler(next) || off.Propagate(next) != http.Handler(next) || off.GRPC() != nil {
+		t.Error("something is in the requests' way")
+	}
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		decideIn, span := off.StartDecision(ctx, "proxy")
+		off.StoreCalled(decideIn, 0, nil)
+		span.span = nil
+	}); n != 0 {
+		t.Errorf("a decision allocates %v times", n)
+	}
+}
+
+// A collector that is down is told of once, and keeps nobody from their answer.
+func TestACollectorThatIsDownIsToldOf(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	t.Setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "100") // ms, in which it is tried again
+	server.Close()
+	var log strings.Builder
+	tracer, err := FromEnv(t.Context(), "shop", "orders-1", slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	tracer.HTTP(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })).
+		ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	if w.Code != http.StatusNoContent {
+		t.Errorf("the answer is %d", w.Code)
+	}
+	if err := tracer.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if strings.Count(log.String(), "Tracing does not work") != 1 {
+		t.Errorf("the log is %s", &log)
+	}
+}
