@@ -72,7 +72,7 @@ func TestLintsExitCode(t *testing.T) {
 		"no policy":            {[]string{"other.yaml"}, exitInvalid, "no RateLimitPolicy was found"},
 		"no file":              {nil, exitInvalid, "at least 1 arg"},
 		"a file that is not":   {[]string{"missing.yaml"}, exitInvalid, "missing.yaml"},
-		"an unknown format":    {[]string{"-o", "xml", "good.yaml"}, exitInvalid, "write json or yaml"},
+		"an unknown format":    {[]string{"-o", "xml", "good.yaml"}, exitInvalid, "write table, json or yaml"},
 		"a file and all of it": {[]string{"good.yaml", "."}, 0, "2 files"},
 	} {
 		t.Run(name, func(t *testing.T) {

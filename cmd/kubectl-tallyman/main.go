@@ -18,6 +18,7 @@ import (
 const (
 	exitFailed  = 1 // what was asked for could not be done
 	exitInvalid = 2 // what was asked for is not valid: arguments or files
+	exitNo      = 3 // the answer to a question of yes or no is no
 )
 
 func main() {
@@ -26,7 +27,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	err := newCommand().ExecuteContext(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, errNo) {
 		fmt.Fprintln(os.Stderr, "kubectl-tallyman:", err)
 	}
 	os.Exit(exitCode(err))
@@ -38,10 +39,15 @@ type failure struct{ error }
 
 func (f failure) Unwrap() error { return f.error }
 
+// errNo is the answer no of a command that has told it already.
+var errNo = errors.New("no")
+
 func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return 0
+	case errors.Is(err, errNo):
+		return exitNo
 	case errors.As(err, new(failure)):
 		return exitFailed
 	default:
@@ -64,7 +70,7 @@ func newCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, c.CommandPath())
 	})
-	root.AddCommand(newLintCommand(), newSimulateCommand())
+	root.AddCommand(newLintCommand(), newSimulateCommand(), newExplainCommand())
 	return root
 }
 

@@ -26,6 +26,7 @@ import (
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
 	"github.com/tallyman-dev/tallyman/internal/inject"
+	"github.com/tallyman-dev/tallyman/internal/target"
 )
 
 // Alphabetical, so that none is missing or there twice.
@@ -89,7 +90,7 @@ func build(mgr ctrl.Manager, r *reconciler, orphans <-chan event.TypedGenericEve
 			builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(source.TypedChannel(orphans, enqueueOrphan)).
 		WithOptions(controller.TypedOptions[Namespace]{MaxConcurrentReconciles: concurrency})
-	for _, newTarget := range targetKinds {
+	for _, newTarget := range target.Kinds {
 		b = b.Watches(newTarget(), handler.TypedEnqueueRequestsFromMapFunc(r.namespaceWithPolicies),
 			builder.WithPredicates(selectorChanged))
 	}
@@ -132,7 +133,7 @@ var podChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 
 // selectorChanged leaves out the updates of a target that choose the same pods.
 var selectorChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	return !equality.Semantic.DeepEqual(podSelector(e.ObjectOld), podSelector(e.ObjectNew))
+	return !equality.Semantic.DeepEqual(target.PodSelector(e.ObjectOld), target.PodSelector(e.ObjectNew))
 }}
 
 // CacheOptions keep in memory only what the controller looks at.
