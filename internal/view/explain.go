@@ -172,7 +172,7 @@ func (e *Explained) writeRest(w io.Writer, s Style) error {
 		if i == 0 {
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "%s %s\n", s.paint(yellow, "note:"), note)
+		fmt.Fprintf(&b, "%s %s\n", s.paint(yellow, "note:"), message(note))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -33,16 +33,25 @@ func (s Style) paint(c color, text string) string {
 	return "\x1b[" + strconv.Itoa(int(c)) + "m" + text + "\x1b[0m"
 }
 
-// maxText bounds what is shown of a value that clients choose, in characters.
-const maxText = 64
+const (
+	// maxText bounds what is shown of a value that clients choose, in characters.
+	maxText = 64
+	// maxMessage bounds a message of somebody else's.
+	maxMessage = 1024
+)
 
 // clean is a value without what a terminal would obey, and without its end if it is
 // long.
-func clean(value string) string {
+func clean(value string) string { return cleanTo(maxText, value) }
+
+// message is clean for sentences.
+func message(value string) string { return cleanTo(maxMessage, value) }
+
+func cleanTo(most int, value string) string {
 	var b strings.Builder
 	n := 0
 	for _, r := range value {
-		if n++; n > maxText {
+		if n++; n > most {
 			b.WriteString("…")
 			break
 		}

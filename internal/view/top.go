@@ -61,7 +61,7 @@ const maxUnanswered = 5
 
 func (r *Rates) writeUnanswered(b *strings.Builder, s Style) {
 	for _, u := range r.Unanswered[:min(len(r.Unanswered), maxUnanswered)] {
-		fmt.Fprintf(b, "%s %s: %s\n", s.paint(yellow, "no answer:"), cmp.Or(u.Pod, "the sidecar"), clean(u.Error))
+		fmt.Fprintf(b, "%s %s: %s\n", s.paint(yellow, "no answer:"), cmp.Or(u.Pod, "the sidecar"), message(u.Error))
 	}
 	if more := len(r.Unanswered) - maxUnanswered; more > 0 {
 		fmt.Fprintf(b, "%s %d more\n", s.paint(yellow, "no answer:"), more)
