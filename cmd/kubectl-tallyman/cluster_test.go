@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -195,4 +196,9 @@ func answering(answers map[string]any) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(answer)
 	})
+}
+
+func sorted(all []string) []string {
+	slices.Sort(all)
+	return all
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -30,7 +31,7 @@ type Client struct {
 }
 
 // Refusal is an answer that says why something was not done. Other errors of a Client
-// mean that nothing answered.
+// mean that there was no answer.
 type Refusal struct {
 	Status int // of HTTP
 	Detail string
@@ -38,6 +39,15 @@ type Refusal struct {
 
 // Error implements error.
 func (r *Refusal) Error() string { return r.Detail }
+
+// Unreached is why a question did not get to the API, so that it can be asked elsewhere.
+type Unreached struct{ Cause error }
+
+// Error implements error.
+func (u *Unreached) Error() string { return u.Cause.Error() }
+
+// Unwrap is for errors.Is and errors.As.
+func (u *Unreached) Unwrap() error { return u.Cause }
 
 // NewClient is for an API at a URL such as http://127.0.0.1:12082.
 func NewClient(base string) (*Client, error) {
@@ -124,8 +134,11 @@ func (c *Client) ask(ctx context.Context, method, path string, question, answer 
 func (c *Client) unreached(err error) error {
 	if c.tunnel != nil {
 		if cause := c.tunnel.failed(); cause != nil {
-			return cause
+			return &Unreached{cause}
 		}
+	}
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+		return &Unreached{dial}
 	}
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		return wrapped.Err

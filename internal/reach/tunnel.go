@@ -96,7 +96,7 @@ func (t *tunnel) dialContext(ctx context.Context, _, _ string) (net.Conn, error)
 	select {
 	case <-opened:
 		if err != nil {
-			return nil, err
+			return nil, &Unreached{err}
 		}
 		return c, nil
 	case <-ctx.Done():
