@@ -95,8 +95,9 @@ func newEditCommand(kind banKind, c *cobra.Command) *cobra.Command {
 		panic(err) // there is no such flag: a fault of ours
 	}
 	o.confirm.addTo(c)
-	o.output.addTo(c.Flags())
+	o.output.addTo(c)
 	o.cluster.addTo(c)
+	c.ValidArgsFunction = o.cluster.complete(proposePolicies, proposeLimits)
 	return c
 }
 

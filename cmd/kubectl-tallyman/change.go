@@ -101,8 +101,9 @@ func (o *changeOptions) addTo(c *cobra.Command) {
 	c.Flags().StringArrayVar(&o.keys, "key", nil, "`value` of a part of the limit's key; once for each part, in their order")
 	sidecarFlag(c, &o.sidecar)
 	o.confirm.addTo(c)
-	o.output.addTo(c.Flags())
+	o.output.addTo(c)
 	o.cluster.addTo(c)
+	c.ValidArgsFunction = o.cluster.complete(proposePolicies, proposeLimits)
 }
 
 func (o *changeOptions) run(c *cobra.Command, change operator.Change) error {

@@ -51,6 +51,7 @@ func (o *clusterOptions) addTo(c *cobra.Command) {
 		}
 	})
 	c.SetUsageTemplate(usageTemplate)
+	o.completeFlags(c)
 }
 
 // cluster is a cluster and the namespace that is meant when none is named.

@@ -58,6 +58,8 @@ func newExplainCommand() *cobra.Command {
 		Long:    explainLong,
 		Example: explainExample,
 		Args:    cobra.MaximumNArgs(1),
+
+		ValidArgsFunction: o.cluster.complete(proposeWorkloads),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args, c.OutOrStdout())
 		},
@@ -67,7 +69,7 @@ func newExplainCommand() *cobra.Command {
 	flags.StringArrayVarP(&o.headers, "header", "H", nil, "`header` of the request, such as 'X-Api-Key: alice'; can be given again")
 	flags.StringVar(&o.from, "from", "", "`address` of the client that the request is from")
 	sidecarFlag(c, &o.sidecar)
-	o.output.addTo(flags)
+	o.output.addTo(c)
 	o.cluster.addTo(c)
 	return c
 }

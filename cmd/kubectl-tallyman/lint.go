@@ -88,7 +88,7 @@ func newLintCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&strict, "strict", false, "count warnings as errors")
-	output.addTo(c.Flags())
+	output.addTo(c)
 	return c
 }
 

@@ -64,8 +64,6 @@ func newCommand() *cobra.Command {
 		// main prints errors, each with its exit code.
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// kubectl completes the commands of plugins in another way.
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, c.CommandPath())

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 )
 
@@ -20,8 +20,9 @@ const (
 	formatYAML outputFormat = "yaml"
 )
 
-func (f *outputFormat) addTo(flags *pflag.FlagSet) {
-	flags.VarP(f, "output", "o", "`format`: table for people, json or yaml for programs (default table)")
+func (f *outputFormat) addTo(c *cobra.Command) {
+	c.Flags().VarP(f, "output", "o", "`format`: table for people, json or yaml for programs (default table)")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // String implements pflag.Value.

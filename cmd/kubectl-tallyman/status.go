@@ -59,6 +59,8 @@ func newStatusCommand() *cobra.Command {
 		Long:    statusLong,
 		Example: statusExample,
 		Args:    cobra.MaximumNArgs(1),
+
+		ValidArgsFunction: o.cluster.complete(proposePolicies),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args, c.OutOrStdout())
 		},
@@ -66,7 +68,7 @@ func newStatusCommand() *cobra.Command {
 	flags := c.Flags()
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "the policies of all namespaces")
 	flags.StringVar(&o.systemNamespace, "system-namespace", "tallyman-system", "`namespace` of the manager")
-	o.output.addTo(flags)
+	o.output.addTo(c)
 	o.cluster.addTo(c)
 	return c
 }

@@ -71,6 +71,8 @@ func newTopCommand() *cobra.Command {
 		Long:    topLong,
 		Example: topExample,
 		Args:    cobra.MaximumNArgs(1),
+
+		ValidArgsFunction: o.cluster.complete(proposePolicies),
 		RunE: func(c *cobra.Command, args []string) error {
 			policy := ""
 			if len(args) > 0 {
@@ -85,8 +87,9 @@ func newTopCommand() *cobra.Command {
 	flags.DurationVar(&o.interval, "interval", 2*time.Second, "`time` between two questions, from 500ms to 10s")
 	flags.BoolVar(&o.once, "once", false, "show one interval, and end")
 	flags.BoolVar(&o.reveal, "reveal", false, "show the values of keys, which may be secrets of clients")
+	_ = c.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"key", "limit"}, cobra.ShellCompDirectiveNoFileComp))
 	sidecarFlag(c, &o.sidecar)
-	o.output.addTo(flags)
+	o.output.addTo(c)
 	o.cluster.addTo(c)
 	return c
 }
