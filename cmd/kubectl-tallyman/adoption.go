@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
 	"github.com/tallyman-dev/tallyman/internal/inject"
@@ -91,7 +90,7 @@ func (a *adoption) ask(ctx context.Context) {
 	var forbidden error
 	for i, answer := range answers {
 		switch {
-		case apierrors.IsForbidden(answer.err):
+		case reach.IsForbidden(answer.err):
 			forbidden = answer.err
 		case answer.err != nil:
 			a.states[i].Error = answer.err.Error()

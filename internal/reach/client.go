@@ -49,6 +49,12 @@ func (u *Unreached) Error() string { return u.Cause.Error() }
 // Unwrap is for errors.Is and errors.As.
 func (u *Unreached) Unwrap() error { return u.Cause }
 
+// IsForbidden says whether a question did not get to the API since the user may not
+// forward ports to the pod. There is only a text to tell it by.
+func IsForbidden(err error) bool {
+	return errors.As(err, new(*Unreached)) && strings.Contains(err.Error(), " is forbidden: ")
+}
+
 // NewClient is for an API at a URL such as http://127.0.0.1:12082.
 func NewClient(base string) (*Client, error) {
 	u, err := url.Parse(base)

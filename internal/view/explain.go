@@ -148,7 +148,7 @@ func (e *Explained) WriteText(w io.Writer, s Style) error {
 		if _, err := fmt.Fprintln(w); err != nil {
 			return err
 		}
-		if err := t.write(w, s); err != nil {
+		if err := t.dropUnknown().write(w, s); err != nil {
 			return err
 		}
 	}
@@ -245,7 +245,7 @@ func (e *Explained) refusal() string {
 			return fmt.Sprintf("it lacks what the limit counts by (%s), and onMissingKey is Deny", l.CountedBy)
 		}
 	case "KeyDenied":
-		return fmt.Sprintf("%s, for key %s", l.Answer.Why, cleanAll(l.Answer.Key))
+		return fmt.Sprintf("its key %s is denied (%s)", keyText(l.Answer.Key), l.Answer.Why)
 	}
 	return reasonText(d.Reason)
 }

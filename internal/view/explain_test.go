@@ -109,7 +109,7 @@ func TestTheAnswerAboutARequestIsASentence(t *testing.T) {
 		refused + "the limit admits no request at all.":                                       refusing("LimitExceeded", func(l *operator.LimitExplanation) { l.Requests = 0 }),
 		refused + "it takes 50, and the limit never has more than 10.":                        refusing("CostExceedsLimit", func(l *operator.LimitExplanation) { l.Cost = 50 }),
 		refused + "it lacks what the limit counts by, and onMissingKey is Deny.":              refusing("KeyMissing", none),
-		refused + `overrides[2]: Deny, for key al\x1bice.`:                                    refusing("KeyDenied", none),
+		refused + `its key al\x1bice is denied (overrides[2]: Deny).`:                         refusing("KeyDenied", none),
 		refused + "the store does not answer, and failurePolicy decides.":                     refusing("StoreUnavailable", none),
 		"GET / would be admitted: no limit looks at it, since it is exempt (CORS preflight).": {Allowed: true, Exempt: "CORS preflight"},
 		"GET / would be admitted, without the shared count: the store does not answer, and failurePolicy decides.": {

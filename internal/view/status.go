@@ -162,7 +162,7 @@ func (p *Selected) status() PolicyStatus {
 	return out
 }
 
-// count counts the pods by what they have told, if they were asked.
+// count counts the pods by what they have told, if all were asked.
 func (p *Selected) count() (total, current int, asked bool) {
 	if p.Unsure {
 		return 0, 0, false
@@ -171,9 +171,11 @@ func (p *Selected) count() (total, current int, asked bool) {
 		if pod.Generations[p.Policy.Name] == p.Policy.Generation {
 			current++
 		}
-		asked = asked || pod.Generations != nil || pod.Error != ""
+		if pod.Generations == nil && pod.Error == "" {
+			return 0, 0, false
+		}
 	}
-	return len(p.Pods), current, asked
+	return len(p.Pods), current, true
 }
 
 func isTrue(p *v1alpha1.RateLimitPolicy, kind string) bool {

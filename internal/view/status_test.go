@@ -44,6 +44,7 @@ func TestAPolicyIsEnforcedIfTheManagerAndAllPodsSaySo(t *testing.T) {
 		"the manager is behind":       {judged(t, "p", 1, yes), []*PodState{{Generations: current}}, false, false},
 		"the manager says nothing":    {judged(t, "p", 2), []*PodState{{Generations: current}}, false, false},
 		"pods were not asked":         {judged(t, "p", 2, yes), []*PodState{{}}, false, true},
+		"one has no sidecar to ask":   {judged(t, "p", 2, yes), []*PodState{{}, {Error: "none"}}, false, true},
 		"which pods is not known":     {judged(t, "p", 2, yes), []*PodState{{Error: "refused"}}, true, true},
 		"it can be evaded, no matter": {judged(t, "p", 2, yes, "Evadable True ClientChosenKey"), nil, false, true},
 	} {
@@ -73,7 +74,7 @@ func TestStatusIsShown(t *testing.T) {
 NAMESPACE  POLICY  GEN  ACCEPTED      PROGRAMMED  ENFORCED  PODS
 shop       p       2    True          True        True      1/2
 shop       q       2    True (stale)  -           -         1/2
-shop       r       2    False         -           -         -
+shop       r       2    False         -           -         0/0
 
 NAMESPACE  POD  SIDECAR  ENFORCES
 shop       b    -        p not, q 1 (behind)

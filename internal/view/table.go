@@ -2,6 +2,7 @@ package view
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -30,6 +31,20 @@ type table struct {
 }
 
 func (t *table) add(row ...cell) { t.rows = append(t.rows, row) }
+
+// dropUnknown leaves out columns in which nothing but dashes stands.
+func (t *table) dropUnknown() *table {
+	for i := len(t.head) - 1; i >= 0; i-- {
+		if slices.ContainsFunc(t.rows, func(row []cell) bool { return row[i].text != "-" }) {
+			continue
+		}
+		t.head = slices.Delete(t.head, i, i+1)
+		for j := range t.rows {
+			t.rows[j] = slices.Delete(t.rows[j], i, i+1)
+		}
+	}
+	return t
+}
 
 func (t *table) write(w io.Writer, s Style) error {
 	rows := append([][]cell{texts(t.head...)}, t.rows...)
