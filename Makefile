@@ -122,6 +122,12 @@ build-installer: ## Write dist/install.yaml, all that a cluster needs besides a 
 	  sed -E 's|tallyman/(manager\|sidecar):dev|$(IMAGE_PREFIX)/\1:$(IMAGE_TAG)|' > dist/install.yaml
 	@echo "build-installer: dist/install.yaml"
 
+PLUGIN_VERSION ?= v0.0.0
+
+.PHONY: plugin-archives
+plugin-archives: ## Build the kubectl plugin's archives and its krew manifest into dist/ (PLUGIN_VERSION=v0.1.0; minutes)
+	@go run ./hack/krew -version $(PLUGIN_VERSION)
+
 ##@ Measure
 
 # Other options: make bench BENCH_FLAGS='--quick', or --help. See docs/performance.md.

@@ -58,11 +58,12 @@ type banKind struct {
 	action, reason string // of the event
 	verb           string // of the question
 	state          string // that the key is in then
+	note           string // of the event
 }
 
 var (
-	banning   = banKind{ban.Add, "BanKey", "KeyBanned", "Ban", "banned"}
-	unbanning = banKind{ban.Remove, "UnbanKey", "KeyUnbanned", "Unban", "not banned"}
+	banning   = banKind{ban.Add, "BanKey", "KeyBanned", "Ban", "banned", "a key was banned"}
+	unbanning = banKind{ban.Remove, "UnbanKey", "KeyUnbanned", "Unban", "not banned", "the ban of a key was ended"}
 )
 
 // banOptions are the flags of ban and unban.
@@ -136,7 +137,7 @@ func (o *banOptions) run(c *cobra.Command, policyName, limit string) error {
 			return err
 		}
 		cluster.record(ctx, &e.object, o.kind.action, o.kind.reason,
-			fmt.Sprintf("Limit %s: a key is %s now, by its overrides", limit, o.kind.state), stderr)
+			fmt.Sprintf("Limit %s: %s", limit, o.kind.note), stderr)
 	}
 	b := banned{
 		Namespace: cluster.namespace, Policy: policyName, Limit: limit, Key: o.key,

@@ -54,10 +54,10 @@ func TestAKeyIsBannedAndUnbanned(t *testing.T) {
 		}
 	}
 	want := []string{
-		"KeyBanned: Limit per-client: a key is banned now, by its overrides, by admin",
-		"KeyBanned: Limit per-client: a key is banned now, by its overrides, by admin",
-		"KeyUnbanned: Limit per-client: a key is not banned now, by its overrides, by admin",
-		"KeyUnbanned: Limit per-client: a key is not banned now, by its overrides, by admin",
+		"KeyBanned: Limit per-client: a key was banned, by admin",
+		"KeyBanned: Limit per-client: a key was banned, by admin",
+		"KeyUnbanned: Limit per-client: the ban of a key was ended, by admin",
+		"KeyUnbanned: Limit per-client: the ban of a key was ended, by admin",
 	}
 	if diff := cmp.Diff(want, sorted(w.events("orders"))); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)

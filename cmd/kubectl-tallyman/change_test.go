@@ -13,7 +13,7 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/operator"
 )
 
-const aliceCounter = "tallyman:c:shop:orders:per-client:s60000:{#2bd806c97f0e00af1a1fc3328fa763a9}"
+const aliceCounter = "tallyman:c:shop:orders:per-client:w60000000:{#2bd806c97f0e00af1a1fc3328fa763a9}"
 
 // changing resets and refunds, and says what it was asked.
 func changing(asked chan<- operator.Change) http.Handler {

@@ -35,7 +35,7 @@ func ordersLimits() []operator.LimitExplanation {
 	total.Limit, total.Requests, total.Capacity = "total", 1000, 1000
 	total.Applies, total.Why, total.Allowed, total.Cost = true, "every request", true, 1
 	total.Remaining, total.ResetAfterMs = new(int64(899)), new(int64(48_000))
-	total.RedisKey = "tallyman:c:shop:orders:total:s60000:{}"
+	total.RedisKey = "tallyman:c:shop:orders:total:w60000000:{*}"
 	return []operator.LimitExplanation{l, total}
 }
 
@@ -54,7 +54,7 @@ func explaining(asked chan<- operator.Request) http.Handler {
 			l := &e.Limits[0]
 			l.Applies, l.Why, l.Key, l.Cost = true, "match[0]", request.Headers["X-Api-Key"], 1
 			l.Reason, l.RetryAfterMs, l.Remaining, l.ResetAfterMs = "LimitExceeded", 11_200, new(int64(0)), new(int64(60_000))
-			l.RedisKey = "tallyman:c:shop:orders:per-client:s60000:{1:h:2bd806c97f0e00af1a1fc3328fa763a9}"
+			l.RedisKey = "tallyman:c:shop:orders:per-client:w60000000:{#2bd806c97f0e00af1a1fc3328fa763a9}"
 		}
 		_ = json.NewEncoder(w).Encode(e)
 	})
@@ -74,8 +74,8 @@ orders  per-client  100 per 1m   yes      match[0]       alice  1     0     1m  
 orders  total       1000 per 1m  yes      every request  -      1     899   48s      admits
 
 LIMIT              COUNTER IN REDIS
-orders/per-client  tallyman:c:shop:orders:per-client:s60000:{1:h:2bd806c97f0e00af1a1fc3328fa763a9}
-orders/total       tallyman:c:shop:orders:total:s60000:{}
+orders/per-client  tallyman:c:shop:orders:per-client:w60000000:{#2bd806c97f0e00af1a1fc3328fa763a9}
+orders/total       tallyman:c:shop:orders:total:w60000000:{*}
 `
 
 func TestExplainTellsWhatAPodEnforcesAndWhy(t *testing.T) {
