@@ -77,14 +77,9 @@ func (a *adoption) choose(ctx context.Context, pod *corev1.Pod) {
 
 // ask fills in what the sidecars of the pods say that they enforce.
 func (a *adoption) ask(ctx context.Context) {
-	var f fleet
-	for i := range a.pods {
-		m := member{namespace: a.pods[i].Namespace, pod: a.pods[i].Name}
-		m.sidecar, m.err = a.cluster.sidecar(ctx, &a.pods[i])
-		f.members = append(f.members, m)
-	}
+	f := newFleet(ctx, a.cluster, a.pods)
 	defer f.close()
-	answers := askAll(ctx, &f, func(ctx context.Context, c *reach.Client) (operator.Explanation, error) {
+	answers := askAll(ctx, f, func(ctx context.Context, c *reach.Client) (operator.Explanation, error) {
 		return c.Explain(ctx, operator.Request{})
 	})
 	var forbidden error

@@ -151,6 +151,8 @@ type changeSubject struct {
 	cluster *cluster
 	policy  *v1alpha1.RateLimitPolicy
 	pods    []corev1.Pod
+	// parts says that each pod has a counter of its own.
+	parts bool
 }
 
 // find finds the policy and its pods, and checks what can be checked before a sidecar
@@ -174,6 +176,7 @@ func (o *changeOptions) find(ctx context.Context, change operator.Change) (*chan
 	if err := checkKey(limit, change.Key); err != nil {
 		return nil, err
 	}
+	s.parts = limit.Distribution.Mode == "Split"
 	pods, err := c.pods(ctx, c.namespace)
 	if err != nil {
 		return nil, err
@@ -245,7 +248,7 @@ func (s *changeSubject) question(change operator.Change) string {
 // maxTries is how many pods are tried that do not answer.
 const maxTries = 3
 
-// change asks a pod, and another one if that cannot be asked or does not know the limit.
+// change does it where the counter is: in one place, or to reset it, in all of them.
 func (s *changeSubject) change(ctx context.Context, kind changeKind, change operator.Change) (changed operator.Changed, err error) {
 	if s.cluster == nil {
 		sidecar, err := reach.NewClient(s.url)
@@ -254,6 +257,36 @@ func (s *changeSubject) change(ctx context.Context, kind changeKind, change oper
 		}
 		return askToChange(ctx, sidecar, kind, change)
 	}
+	if s.parts && change.Units == 0 {
+		return s.changeAll(ctx, kind, change)
+	}
+	return s.changeAny(ctx, kind, change)
+}
+
+// changeAll asks every pod. What is left is then the sum.
+func (s *changeSubject) changeAll(ctx context.Context, kind changeKind, change operator.Change) (all operator.Changed, err error) {
+	f := newFleet(ctx, s.cluster, s.pods)
+	defer f.close()
+	answers := askAll(ctx, f, func(ctx context.Context, c *reach.Client) (operator.Changed, error) {
+		return kind.ask(c, ctx, change)
+	})
+	var errs []error
+	for _, a := range answers {
+		if a.err != nil {
+			errs = append(errs, fmt.Errorf("pod %s: %w", a.pod, a.err))
+			continue
+		}
+		all.RedisKey, all.Remaining = a.answer.RedisKey, all.Remaining+a.answer.Remaining
+	}
+	if len(errs) > 0 {
+		err = fmt.Errorf("done in %d of %s, and not in all: %w", len(answers)-len(errs), count(len(answers), "pod"), errors.Join(errs...))
+	}
+	return all, err
+}
+
+// changeAny asks a pod, and another one if that cannot be asked or does not know the
+// limit.
+func (s *changeSubject) changeAny(ctx context.Context, kind changeKind, change operator.Change) (changed operator.Changed, err error) {
 	tries := 0
 	for i := range s.pods {
 		var sidecar *reach.Client

@@ -135,6 +135,28 @@ func TestARefundIsNotTriedTwiceIfItMayHaveBeenDone(t *testing.T) {
 	}
 }
 
+func TestPartsOfALimitAreResetInAllPods(t *testing.T) {
+	w := newWorld(t)
+	w.policy("orders", `{selector: {}, limits: [{name: total, requests: 9, window: 1m, distribution: {mode: Split}}]}`)
+	asked := make(chan operator.Change, 10)
+	for _, pod := range []string{"orders-a", "orders-b"} {
+		w.pod(pod, changing(asked))
+	}
+	stdout, stderr, code := w.run("reset", "orders", "total", "--yes")
+	if code != 0 || !strings.HasPrefix(stdout, "the counter was reset: 200 left now\n") || len(asked) != 2 {
+		t.Errorf("exit code %d, output:\n%s%s", code, stdout, stderr)
+	}
+	stdout, stderr, code = w.run("refund", "orders", "total", "2", "--yes")
+	if code != 0 || len(asked) != 3 {
+		t.Errorf("exit code %d, output:\n%s%s", code, stdout, stderr)
+	}
+	w.create(w.barePod("orders-c"))
+	stdout, stderr, code = w.run("reset", "orders", "total", "--yes")
+	if code != exitFailed || stdout != "" || !strings.Contains(stderr, "done in 2 of 3 pods, and not in all: pod orders-c: it has no sidecar") {
+		t.Errorf("exit code %d, output:\n%s%s", code, stdout, stderr)
+	}
+}
+
 func TestCountersOutsideOfAClusterAreReset(t *testing.T) {
 	asked := make(chan operator.Change, 1)
 	stdout, stderr, code := run(t, "", "reset", "orders", "total", "--yes", "--sidecar", "http://"+serve(t, changing(asked)))

@@ -34,6 +34,17 @@ func ofURL(url string) (*fleet, error) {
 	return &fleet{members: []member{{sidecar: sidecar}}}, err
 }
 
+// newFleet is a fleet of these pods, whether they have a sidecar or not.
+func newFleet(ctx context.Context, c *cluster, pods []corev1.Pod) *fleet {
+	f := &fleet{}
+	for i := range pods {
+		m := member{namespace: pods[i].Namespace, pod: pods[i].Name}
+		m.sidecar, m.err = c.sidecar(ctx, &pods[i])
+		f.members = append(f.members, m)
+	}
+	return f
+}
+
 // update follows the pods of a cluster: those that have a sidecar are in the fleet.
 func (f *fleet) update(ctx context.Context, c *cluster, pods []corev1.Pod) {
 	known := map[[2]string]member{}
