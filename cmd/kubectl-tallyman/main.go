@@ -55,12 +55,20 @@ func exitCode(err error) int {
 	}
 }
 
+const rootLong = `Tools for Tallyman's rate limits. On the PATH, this program is kubectl's command
+tallyman.
+
+Exit codes: 0 when it was done or the answer is yes, 1 when it could not be done, 2 when
+an argument is not valid, and 3 when the answer is no (status, explain --request).`
+
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "kubectl-tallyman",
 		Short:   "Tools for Tallyman's rate limits",
-		Long:    "Tools for Tallyman's rate limits. On the PATH, it is kubectl's command tallyman.",
+		Long:    rootLong,
 		Version: version(),
+		// As who has it on the PATH calls it.
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tallyman"},
 		// main prints errors, each with its exit code.
 		SilenceErrors: true,
 		SilenceUsage:  true,

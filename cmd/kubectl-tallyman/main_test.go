@@ -268,7 +268,7 @@ func TestHelpAndVersion(t *testing.T) {
 	for args, want := range map[string]string{
 		"--help":          "simulate",
 		"simulate --help": "--trace",
-		"--version":       "kubectl-tallyman version",
+		"--version":       "kubectl tallyman version",
 		"":                "simulate",
 	} {
 		stdout, stderr, code := run(t, "", strings.Fields(args)...)
