@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -232,7 +231,8 @@ func notesAbout(p *v1alpha1.RateLimitPolicy) (notes []string) {
 		notes = append(notes, fmt.Sprintf("policy %s is written by %s, too, which may undo this: change it where the policy is from",
 			p.Name, strings.Join(others, " and ")))
 	}
-	if accepted := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionAccepted); accepted != nil && accepted.Status != metav1.ConditionTrue {
+	accepted := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionAccepted)
+	if accepted != nil && accepted.Status != metav1.ConditionTrue {
 		notes = append(notes, fmt.Sprintf("policy %s is not accepted, and so not enforced (%s): %s", p.Name, accepted.Reason, accepted.Message))
 	}
 	return notes
@@ -244,7 +244,7 @@ var byHand = []string{fieldManager, "kubectl-create", "kubectl-edit", "kubectl-p
 // otherManagers are those who write the spec again and again: appliers and owners.
 func otherManagers(p *v1alpha1.RateLimitPolicy) (names []string) {
 	for _, m := range p.ManagedFields {
-		spec := m.FieldsV1 != nil && bytes.Contains(m.FieldsV1.Raw, []byte(`"f:spec"`))
+		spec := m.FieldsV1 != nil && strings.Contains(m.FieldsV1.GetRawString(), `"f:spec"`)
 		if spec && m.Subresource == "" && !slices.Contains(byHand, m.Manager) && !slices.Contains(names, m.Manager) {
 			names = append(names, m.Manager)
 		}

@@ -84,7 +84,8 @@ func newResetCommand() *cobra.Command {
 func newRefundCommand() *cobra.Command {
 	o := changeOptions{kind: refunding, cluster: newClusterOptions()}
 	c := &cobra.Command{
-		Use: "refund POLICY LIMIT UNITS", Short: "Give units back to a counter", Long: refundLong, Example: refundExample, Args: cobra.ExactArgs(3),
+		Use: "refund POLICY LIMIT UNITS", Short: "Give units back to a counter", Long: refundLong, Example: refundExample,
+		Args: cobra.ExactArgs(3),
 		RunE: func(c *cobra.Command, args []string) error {
 			units, err := strconv.ParseInt(args[2], 10, 64)
 			if err != nil || units < 1 {

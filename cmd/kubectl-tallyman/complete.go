@@ -76,10 +76,7 @@ func proposeWorkloads(ctx context.Context, c *cluster, _ []string, toComplete st
 			names = append(names, pods[i].Name)
 		}
 	}
-	for _, kind := range []string{"daemonset/", "deployment/", "service/", "statefulset/"} {
-		names = append(names, kind)
-	}
-	return names, err
+	return append(names, "daemonset/", "deployment/", "service/", "statefulset/"), err
 }
 
 // proposeTargets are the objects of a kind, which the user has written in this way.

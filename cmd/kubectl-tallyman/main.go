@@ -76,7 +76,11 @@ func newCommand() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, c.CommandPath())
 	})
-	root.AddCommand(newLintCommand(), newSimulateCommand(), newExplainCommand(), newTopCommand(), newStatusCommand(), newResetCommand(), newRefundCommand(), newBanCommand(), newUnbanCommand())
+	root.AddCommand(
+		newLintCommand(), newSimulateCommand(),
+		newExplainCommand(), newTopCommand(), newStatusCommand(),
+		newResetCommand(), newRefundCommand(), newBanCommand(), newUnbanCommand(),
+	)
 	return root
 }
 

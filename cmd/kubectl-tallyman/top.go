@@ -215,10 +215,10 @@ func (w *topWatch) show(r view.Rates) error {
 		Style: styleOf(w.out), ByKey: w.options.by == "key", Namespaces: w.options.allNamespaces, Rows: appendedRows,
 	}
 	var err error
-	switch format := w.options.output; {
-	case format == formatJSON:
+	switch format := w.options.output; format {
+	case formatJSON:
 		err = json.NewEncoder(w.out).Encode(r)
-	case format == formatYAML:
+	case formatYAML:
 		if _, err = io.WriteString(w.out, "---\n"); err == nil {
 			err = format.write(w.out, r, nil)
 		}

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -80,7 +81,7 @@ func unpack(t *testing.T, data []byte) map[string][]byte {
 	files := map[string][]byte{}
 	for r := tar.NewReader(z); ; {
 		header, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return files
 		}
 		if err != nil {

@@ -53,6 +53,8 @@ var mayImport = []rule{
 		"it reads files for the library and for tools, and only they know what to do with a policy"},
 	{"internal/compile", []string{"api/...", "internal/policy", "internal/match", "internal/lint", apimachinery},
 		"compiling is pure: it must be testable without an API server and without Redis"},
+	{"internal/ban", []string{"internal/policy"},
+		"an edit of a policy is a pure function of the policy"},
 	{"internal/target", []string{"internal/policy", "k8s.io/api/...", apimachinery, "sigs.k8s.io/controller-runtime/pkg/client"},
 		"what policies refer to is found alike by the manager and the plugin"},
 	{"internal/view", []string{"internal/operator", "internal/policy", "api/...", apimachinery},

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -78,10 +79,12 @@ type tunnel struct {
 	dialer httpstream.Dialer
 	port   string
 
-	mu         sync.Mutex
-	connection httpstream.Connection // nil before the first question and after a failure
+	mu         sync.Mutex            // held while a connection is made, however long that takes
+	connection httpstream.Connection // nil before the first question
 	requests   int                   // so far: pairs of streams need a number
-	failure    error                 // the pod's side told last
+
+	// failure is what the pod's side told last.
+	failure atomic.Pointer[string]
 }
 
 // dialContext opens a pair of streams, of which one is the way to the port.
@@ -119,7 +122,7 @@ func (t *tunnel) open() (*podConn, error) {
 		}
 		t.connection = connection
 	}
-	t.failure = nil
+	t.failure.Store(nil)
 	t.requests++
 	headers := http.Header{}
 	headers.Set(corev1.PortHeader, t.port)
@@ -135,8 +138,8 @@ func (t *tunnel) open() (*podConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a stream: %w", err)
 	}
-	c := &podConn{Stream: data, tunnel: t, told: make(chan struct{})}
-	go c.listen(errs)
+	c := &podConn{Stream: data, errs: errs, tunnel: t, told: make(chan struct{}), connection: t.connection}
+	go c.listen()
 	return c, nil
 }
 
@@ -151,13 +154,26 @@ func isClosed(c httpstream.Connection) bool {
 
 // failed is why the pod's side could not pass on what was sent last, if it could not.
 func (t *tunnel) failed() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.failure
+	if text := t.failure.Load(); text != nil {
+		return errors.New(*text)
+	}
+	return nil
 }
 
+// close does not wait for a connection that is being made.
 func (t *tunnel) close() {
-	t.mu.Lock()
+	if t.mu.TryLock() {
+		t.end()
+	} else {
+		go func() {
+			t.mu.Lock()
+			t.end()
+		}()
+	}
+}
+
+// end closes the connection, and unlocks.
+func (t *tunnel) end() {
 	defer t.mu.Unlock()
 	if t.connection != nil {
 		_ = t.connection.Close()
@@ -169,18 +185,18 @@ func (t *tunnel) close() {
 // a question's time is over.
 type podConn struct {
 	httpstream.Stream
-	tunnel *tunnel
-	told   chan struct{} // closed when the pod's side has said all about errors
+	errs       httpstream.Stream
+	tunnel     *tunnel
+	told       chan struct{} // closed when the pod's side has said all about errors
+	connection httpstream.Connection
 }
 
 // listen takes the one message, if any, that the pod's side sends when it fails.
-func (c *podConn) listen(errs io.Reader) {
+func (c *podConn) listen() {
 	defer close(c.told)
-	message, _ := io.ReadAll(io.LimitReader(errs, maxDetail))
+	message, _ := io.ReadAll(io.LimitReader(c.errs, maxDetail))
 	if text := strings.TrimSpace(string(message)); text != "" {
-		c.tunnel.mu.Lock()
-		c.tunnel.failure = errors.New(text)
-		c.tunnel.mu.Unlock()
+		c.tunnel.failure.Store(&text)
 	}
 }
 
@@ -197,7 +213,11 @@ func (c *podConn) Read(p []byte) (int, error) {
 }
 
 // Close implements net.Conn.
-func (c *podConn) Close() error { return c.Reset() }
+func (c *podConn) Close() error {
+	err := c.Reset()
+	c.connection.RemoveStreams(c.Stream, c.errs)
+	return err
+}
 
 // LocalAddr implements net.Conn.
 func (c *podConn) LocalAddr() net.Addr { return podAddr{} }

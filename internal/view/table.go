@@ -32,18 +32,19 @@ type table struct {
 
 func (t *table) add(row ...cell) { t.rows = append(t.rows, row) }
 
-// dropUnknown leaves out columns in which nothing but dashes stands.
+// dropUnknown is the table without columns in which nothing but dashes stands.
 func (t *table) dropUnknown() *table {
-	for i := len(t.head) - 1; i >= 0; i-- {
-		if slices.ContainsFunc(t.rows, func(row []cell) bool { return row[i].text != "-" }) {
+	out := &table{rows: make([][]cell, len(t.rows))}
+	for i, head := range t.head {
+		if !slices.ContainsFunc(t.rows, func(row []cell) bool { return row[i].text != "-" }) {
 			continue
 		}
-		t.head = slices.Delete(t.head, i, i+1)
-		for j := range t.rows {
-			t.rows[j] = slices.Delete(t.rows[j], i, i+1)
+		out.head = append(out.head, head)
+		for j, row := range t.rows {
+			out.rows[j] = append(out.rows[j], row[i])
 		}
 	}
-	return t
+	return out
 }
 
 func (t *table) write(w io.Writer, s Style) error {
