@@ -183,6 +183,12 @@ chart: ## Write dist/tallyman-VERSION.tgz, the Helm chart for the images of IMAG
 	@rm -rf dist/chart
 	@echo "chart: dist/tallyman-$(CHART_VERSION).tgz"
 
+PLUGIN_VERSION ?= v0.0.0
+
+.PHONY: plugin-archives
+plugin-archives: ## Build the kubectl plugin's archives and its krew manifest into dist/ (PLUGIN_VERSION=v0.1.0; minutes)
+	@go run ./hack/krew -version $(PLUGIN_VERSION)
+
 ##@ Measure
 
 # Other options: make bench BENCH_FLAGS='--quick', or --help. See docs/performance.md.

@@ -93,7 +93,7 @@ func newLintCommand() *cobra.Command {
 	}
 	files.addTo(c.Flags())
 	c.Flags().BoolVar(&strict, "strict", false, "count warnings as errors")
-	output.addTo(c.Flags())
+	output.addTo(c)
 	return c
 }
 

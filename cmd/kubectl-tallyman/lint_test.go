@@ -73,7 +73,7 @@ func TestLintsExitCode(t *testing.T) {
 		"no file":              {nil, exitInvalid, "no file to read"},
 		"files of a flag":      {[]string{"-f", "good.yaml", "--filename", "loose.yaml", "other.yaml"}, 0, "3 files, 2 valid policies"},
 		"a file that is not":   {[]string{"missing.yaml"}, exitInvalid, "missing.yaml"},
-		"an unknown format":    {[]string{"-o", "xml", "good.yaml"}, exitInvalid, "write json or yaml"},
+		"an unknown format":    {[]string{"-o", "xml", "good.yaml"}, exitInvalid, "write table, json or yaml"},
 		"a file and all of it": {[]string{"good.yaml", "."}, 0, "2 files"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 const (
 	exitFailed  = 1 // what was asked for could not be done
 	exitInvalid = 2 // what was asked for is not valid: arguments or files
+	exitNo      = 3 // the answer to a question of yes or no is no
 )
 
 func main() {
@@ -26,7 +27,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	err := newCommand().ExecuteContext(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, errNo) {
 		fmt.Fprintln(os.Stderr, "kubectl-tallyman:", err)
 	}
 	os.Exit(exitCode(err))
@@ -38,10 +39,15 @@ type failure struct{ error }
 
 func (f failure) Unwrap() error { return f.error }
 
+// errNo is the answer no of a command that has told it already.
+var errNo = errors.New("no")
+
 func exitCode(err error) int {
 	switch {
 	case err == nil:
 		return 0
+	case errors.Is(err, errNo):
+		return exitNo
 	case errors.As(err, new(failure)):
 		return exitFailed
 	default:
@@ -49,22 +55,32 @@ func exitCode(err error) int {
 	}
 }
 
+const rootLong = `Tools for Tallyman's rate limits. On the PATH, this program is kubectl's command
+tallyman.
+
+Exit codes: 0 when it was done or the answer is yes, 1 when it could not be done, 2 when
+an argument is not valid, and 3 when the answer is no (status, explain --request).`
+
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "kubectl-tallyman",
 		Short:   "Tools for Tallyman's rate limits",
-		Long:    "Tools for Tallyman's rate limits. On the PATH, it is kubectl's command tallyman.",
+		Long:    rootLong,
 		Version: version(),
+		// As who has it on the PATH calls it.
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tallyman"},
 		// main prints errors, each with its exit code.
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// kubectl completes the commands of plugins in another way.
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, c.CommandPath())
 	})
-	root.AddCommand(newConvertCommand(), newLintCommand(), newSimulateCommand())
+	root.AddCommand(
+		newConvertCommand(), newLintCommand(), newSimulateCommand(),
+		newExplainCommand(), newTopCommand(), newStatusCommand(),
+		newResetCommand(), newRefundCommand(), newBanCommand(), newUnbanCommand(),
+	)
 	return root
 }
 

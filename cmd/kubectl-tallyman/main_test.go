@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -23,7 +24,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := stopCluster(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 const policyText = `apiVersion: tallyman.dev/v1alpha1
@@ -262,7 +268,7 @@ func TestHelpAndVersion(t *testing.T) {
 	for args, want := range map[string]string{
 		"--help":          "simulate",
 		"simulate --help": "--trace",
-		"--version":       "kubectl-tallyman version",
+		"--version":       "kubectl tallyman version",
 		"":                "simulate",
 	} {
 		stdout, stderr, code := run(t, "", strings.Fields(args)...)

@@ -2,11 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 )
 
@@ -14,13 +15,14 @@ import (
 type outputFormat string
 
 const (
-	formatText outputFormat = "" // for people
+	formatText outputFormat = "" // for people, and the default
 	formatJSON outputFormat = "json"
 	formatYAML outputFormat = "yaml"
 )
 
-func (f *outputFormat) addTo(flags *pflag.FlagSet) {
-	flags.VarP(f, "output", "o", "`format` for programs: json or yaml")
+func (f *outputFormat) addTo(c *cobra.Command) {
+	c.Flags().VarP(f, "output", "o", "`format`: table for people, json or yaml for programs (default table)")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // String implements pflag.Value.
@@ -32,12 +34,14 @@ func (f *outputFormat) Type() string { return "format" }
 // Set implements pflag.Value.
 func (f *outputFormat) Set(text string) error {
 	switch format := outputFormat(text); format {
+	case "table":
+		*f = formatText
 	case formatJSON, formatYAML:
 		*f = format
-		return nil
 	default:
-		return fmt.Errorf("write json or yaml")
+		return errors.New("write table, json or yaml")
 	}
+	return nil
 }
 
 // write writes a value for programs, or has text written for people.

@@ -98,7 +98,7 @@ func newSimulateCommand() *cobra.Command {
 	flags.StringVar(&o.store, "store", memoryStore, "`URL` of the store that counts: memory: or a Redis as in the sidecar's --store, such as redis://localhost:6379; "+
 		"credentials also from TALLYMAN_STORE_USERNAME and TALLYMAN_STORE_PASSWORD")
 	flags.StringVar(&o.start, "start", "2024-01-01T00:00:00Z", "`time` of the trace's 0s, which windows are aligned to (RFC 3339, from 1970 to 2100)")
-	o.log.addTo(flags)
+	o.log.addTo(c)
 	c.MarkFlagsOneRequired("log", "trace")
 	c.MarkFlagsMutuallyExclusive("log", "trace")
 	if err := c.MarkFlagRequired("filename"); err != nil {

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/tallyman-dev/tallyman/internal/accesslog"
 	"github.com/tallyman-dev/tallyman/internal/policy"
@@ -28,7 +28,8 @@ type logOptions struct {
 	output                outputFormat
 }
 
-func (o *logOptions) addTo(flags *pflag.FlagSet) {
+func (o *logOptions) addTo(c *cobra.Command) {
+	flags := c.Flags()
 	flags.StringVar(&o.path, "log", "", "`file` with an access log, as it is or in gzip; - is standard input")
 	flags.StringVar(&o.format, "format", "", "`format` of the log: combined, common, envoy or json (default: told from the first lines)")
 	flags.StringVar(&o.mapping, "map", "", "`fields` of a log of JSON, such as time=ts,method=request.method,path=uri,clientIP=remote_addr,header.X-Api-Key=api_key; "+
@@ -37,7 +38,7 @@ func (o *logOptions) addTo(flags *pflag.FlagSet) {
 	flags.StringVar(&o.versus, "versus", "", "`file` with other policies, to tell what they would change")
 	flags.StringVar(&o.html, "html", "", "`file` to write the report to as a page with charts as well")
 	flags.StringVar(&o.decisions, "decisions", "", "`file` to write what is decided about each request of the log to, by the policies of --filename")
-	o.output.addTo(flags)
+	o.output.addTo(c)
 }
 
 // reading are the options of the log's reader.

@@ -26,6 +26,7 @@ import (
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
 	"github.com/tallyman-dev/tallyman/internal/inject"
+	"github.com/tallyman-dev/tallyman/internal/target"
 )
 
 // Alphabetical, so that none is missing or there twice.
@@ -89,7 +90,7 @@ func build(mgr ctrl.Manager, r *reconciler, orphans <-chan event.TypedGenericEve
 			builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(source.TypedChannel(orphans, enqueueOrphan)).
 		WithOptions(controller.TypedOptions[Namespace]{MaxConcurrentReconciles: concurrency})
-	for _, newTarget := range targetKinds {
+	for _, newTarget := range target.Kinds {
 		b = b.Watches(newTarget(), handler.TypedEnqueueRequestsFromMapFunc(r.namespaceWithPolicies),
 			builder.WithPredicates(targetChanged))
 	}
@@ -133,12 +134,12 @@ var podChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 // targetChanged leaves out the updates of a target that choose the same pods, and of a
 // Service that lead to the same ports of these.
 var targetChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-	return !equality.Semantic.DeepEqual(podSelector(e.ObjectOld), podSelector(e.ObjectNew)) ||
+	return !equality.Semantic.DeepEqual(target.PodSelector(e.ObjectOld), target.PodSelector(e.ObjectNew)) ||
 		!equality.Semantic.DeepEqual(servicePorts(e.ObjectOld), servicePorts(e.ObjectNew))
 }}
 
-func servicePorts(target client.Object) []corev1.ServicePort {
-	if s, ok := target.(*corev1.Service); ok {
+func servicePorts(o client.Object) []corev1.ServicePort {
+	if s, ok := o.(*corev1.Service); ok {
 		return s.Spec.Ports
 	}
 	return nil

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -53,6 +54,16 @@ func (l *Limit) validateOverrideKey(errs *Errors, path, value string, seen map[s
 		return
 	}
 	seen[value] = path
+}
+
+// CanonicalKey is a value of the key as requests have it, so that two that override
+// the same counter are equal. The limit has a key of one part.
+func (l *Limit) CanonicalKey(value string) (string, error) {
+	canonical, fault := l.Key[0].canonical(value)
+	if fault != "" {
+		return "", errors.New(fault)
+	}
+	return canonical, nil
 }
 
 // canonical is the value as requests have it, or what is wrong with it.

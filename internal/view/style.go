@@ -1,0 +1,89 @@
+package view
+
+import (
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/tallyman-dev/tallyman/internal/policy"
+)
+
+// Style says how a text may look.
+type Style struct {
+	// Color is for terminals of people who want it.
+	Color bool
+}
+
+// color is the SGR code of a terminal.
+type color int
+
+const (
+	plain  color = 0
+	bold   color = 1
+	red    color = 31
+	green  color = 32
+	yellow color = 33
+)
+
+func (s Style) paint(c color, text string) string {
+	if !s.Color || c == plain || text == "" {
+		return text
+	}
+	return "\x1b[" + strconv.Itoa(int(c)) + "m" + text + "\x1b[0m"
+}
+
+const (
+	// maxText bounds what is shown of a value that clients choose, in characters.
+	maxText = 64
+	// maxMessage bounds a message of somebody else's.
+	maxMessage = 1024
+)
+
+// clean is a value without what a terminal would obey, and without its end if it is
+// long.
+func clean(value string) string { return cleanTo(maxText, value) }
+
+// message is clean for sentences.
+func message(value string) string { return cleanTo(maxMessage, value) }
+
+func cleanTo(most int, value string) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range value {
+		if n++; n > most {
+			b.WriteString("…")
+			break
+		}
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			quoted := strconv.QuoteRuneToASCII(r)
+			b.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	return b.String()
+}
+
+func cleanAll(values []string) string {
+	cleaned := make([]string, len(values))
+	for i, v := range values {
+		cleaned[i] = clean(v)
+	}
+	return strings.Join(cleaned, ", ")
+}
+
+// wait is a time to wait in milliseconds, for people. Seconds are enough beyond a few
+// of them, and are rounded up: earlier would be too early.
+func wait(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	if d > time.Second {
+		d = (d + time.Second - 1).Truncate(time.Second)
+	}
+	return policy.Duration(d).String()
+}
+
+// length is a length of time in milliseconds, exactly.
+func length(ms int64) string {
+	return policy.Duration(time.Duration(ms) * time.Millisecond).String()
+}
