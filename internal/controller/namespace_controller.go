@@ -46,9 +46,9 @@ const (
 	jitter = 0.1
 )
 
-// reconciler reconciles namespaces. What it remembers are failures, and which pods
-// it has told of: all else that it writes follows from its cache and from what the
-// store says.
+// reconciler reconciles namespaces. What it remembers are failures, which pods it has
+// told of, and what it has compiled: all else that it writes follows from its cache
+// and from what the store says.
 type reconciler struct {
 	client.Client
 	store   Store
@@ -59,6 +59,8 @@ type reconciler struct {
 	retries workqueue.TypedRateLimiter[Namespace]
 	gate    *gate
 	told    told
+
+	compilers compilers
 }
 
 var _ reconcile.TypedReconciler[Namespace] = (*reconciler)(nil)
@@ -74,7 +76,7 @@ func (r *reconciler) Reconcile(ctx context.Context, ns Namespace) (ctrl.Result, 
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	verdicts := compile.Namespace(policies, targets)
+	verdicts := r.compilers.of(ns, len(policies)).Namespace(policies, targets)
 	facts := r.publish(ctx, ns, verdicts.Definitions())
 	if facts.Pods, err = r.pods(ctx, ns, policies); err != nil {
 		return ctrl.Result{}, err

@@ -44,6 +44,7 @@ type Watcher struct {
 	isReady  sync.Once
 	loadedAt atomic.Int64
 	seen     atomic.Pointer[Revision]
+	known    known // by read only
 }
 
 // NewWatcher returns a watcher that calls onSnapshot, from one goroutine, with
@@ -154,10 +155,11 @@ func (w *Watcher) loadIfNew(ctx context.Context) error {
 	if err != nil || revision.IsZero() || revision == *w.seen.Load() {
 		return err
 	}
-	snapshot, err := w.store.Load(ctx, w.namespace)
+	snapshot, definitions, err := w.store.load(ctx, w.namespace, w.known)
 	if err != nil || snapshot.Revision.IsZero() {
 		return err
 	}
+	w.known = definitions
 	w.seen.Store(&snapshot.Revision)
 	w.onSnapshot(snapshot)
 	return nil
