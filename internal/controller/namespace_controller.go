@@ -91,12 +91,13 @@ func (r *reconciler) Reconcile(ctx context.Context, ns Namespace) (ctrl.Result, 
 	return ctrl.Result{RequeueAfter: r.next(ns, len(policies), changed, pending || facts.Fault != nil)}, nil
 }
 
-// policies are those of the namespace that are not being deleted.
+// policies are those of the namespace that are not being deleted, as the cache has
+// them: who changes one copies it before.
 // Whether somebody's finalizer still holds a policy that its owner has deleted
 // is not our business: its enforcement ends with the request to delete it.
 func (r *reconciler) policies(ctx context.Context, ns Namespace) ([]v1alpha1.RateLimitPolicy, error) {
 	var list v1alpha1.RateLimitPolicyList
-	if err := r.List(ctx, &list, client.InNamespace(string(ns))); err != nil {
+	if err := r.List(ctx, &list, client.InNamespace(string(ns)), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list policies of namespace %q: %w", ns, err)
 	}
 	return slices.DeleteFunc(list.Items, func(p v1alpha1.RateLimitPolicy) bool {

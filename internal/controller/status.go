@@ -51,8 +51,8 @@ func (r *reconciler) writeStatuses(
 //
 // Events follow the write: what could not be written is found again, and told
 // then.
-func (r *reconciler) writeStatus(ctx context.Context, p *v1alpha1.RateLimitPolicy, status v1alpha1.RateLimitPolicyStatus) error {
-	before := p.DeepCopy()
+func (r *reconciler) writeStatus(ctx context.Context, before *v1alpha1.RateLimitPolicy, status v1alpha1.RateLimitPolicyStatus) error {
+	p := before.DeepCopy()
 	p.Status = status
 	err := r.Status().Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsNotFound(err) {
@@ -76,10 +76,14 @@ var eventReasons = map[string]string{
 	v1alpha1.ReasonStoreUnauthorized: "StoreUnauthorized",
 }
 
-// tell emits an event for each condition whose reason has changed.
+// tell emits an event for each condition whose reason has changed. That a policy is in
+// the store says that it was accepted, too: who applies thousands gets one event of each.
 func (r *reconciler) tell(p *v1alpha1.RateLimitPolicy, before []metav1.Condition) {
 	for _, c := range p.Status.Conditions {
 		reason, worthIt := eventReasons[c.Reason]
+		if c.Reason == v1alpha1.ReasonAccepted && meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionProgrammed) {
+			continue
+		}
 		if old := meta.FindStatusCondition(before, c.Type); !worthIt || old != nil && old.Reason == c.Reason {
 			continue
 		}

@@ -196,7 +196,7 @@ func TestEventsWithoutNewsCostNoLoad(t *testing.T) {
 	next(t, "the first snapshot", w.snapshots)
 	awaitSubscription(t, client, "tallyman:events:shop")
 	scripts := func() string {
-		return client.InfoMap(t.Context(), "commandstats").Item("Commandstats", "cmdstat_hgetall")
+		return client.InfoMap(t.Context(), "commandstats").Item("Commandstats", "cmdstat_evalsha_ro")
 	}
 	before := scripts()
 	for range 100 {
