@@ -3,7 +3,8 @@
 // own, and as many enforcers as there are watchers, which are the library in this
 // process. docs/scale.md says how to use it and what its figures mean.
 //
-//	main.go      flags, and the steps of a run in their order
+//	main.go      flags, and what the steps of a run share
+//	steps.go     the steps, in their order
 //	cluster.go   the objects in the API server, and what was written to it
 //	statuses.go  what the policies' statuses say
 //	redis.go, manager.go, process.go  the other processes, and what they use

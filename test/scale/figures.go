@@ -47,6 +47,16 @@ func (fs *figures) add(name string, value float64, unit string) {
 	*fs = append(*fs, f)
 }
 
+// complete is an error if a target is of nothing that was measured.
+func (fs figures) complete() error {
+	for name := range targets {
+		if !slices.ContainsFunc(fs, func(f figure) bool { return f.Name == name }) {
+			return fmt.Errorf("there is a target for %q, and no figure", name)
+		}
+	}
+	return nil
+}
+
 func (fs figures) hold() bool {
 	return !slices.ContainsFunc(fs, func(f figure) bool { return !f.holds() })
 }

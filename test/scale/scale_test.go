@@ -138,4 +138,3 @@ func TestAMissedTargetIsShown(t *testing.T) {
 		t.Errorf("%v: %s", err, json.String())
 	}
 }
-
