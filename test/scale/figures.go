@@ -81,7 +81,8 @@ func (fs figures) writeTable(w io.Writer, conditions []string) error {
 		}
 		rows = append(rows, []string{f.Name, strings.TrimSpace(number(f.Value) + " " + f.Unit), target})
 	}
-	text := strings.Join(conditions, ", ") + "\n\n"
+	var text strings.Builder
+	text.WriteString(strings.Join(conditions, ", ") + "\n\n")
 	width := func(column int) (most int) {
 		for _, row := range rows {
 			most = max(most, utf8.RuneCountInString(row[column]))
@@ -90,12 +91,12 @@ func (fs figures) writeTable(w io.Writer, conditions []string) error {
 	}
 	a, b, c := width(0), width(1), width(2)
 	for i, row := range rows {
-		text += fmt.Sprintf("| %-*s | %*s | %-*s |\n", a, row[0], b, row[1], c, row[2])
+		fmt.Fprintf(&text, "| %-*s | %*s | %-*s |\n", a, row[0], b, row[1], c, row[2])
 		if i == 0 {
-			text += fmt.Sprintf("| %s | %s: | %s |\n", strings.Repeat("-", a), strings.Repeat("-", b-1), strings.Repeat("-", c))
+			fmt.Fprintf(&text, "| %s | %s: | %s |\n", strings.Repeat("-", a), strings.Repeat("-", b-1), strings.Repeat("-", c))
 		}
 	}
-	_, err := io.WriteString(w, text)
+	_, err := io.WriteString(w, text.String())
 	return err
 }
 

@@ -107,21 +107,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if b.dir, err = os.MkdirTemp("", "tallyman-scale-"); err != nil {
 		return err
 	}
-	if err := b.measure(ctx); err != nil {
+	// What was measured before a failure is worth to be seen.
+	err = errors.Join(b.measure(ctx), b.print(stdout, conditions))
+	switch {
+	case err != nil:
 		return fmt.Errorf("%w (the logs are in %s)", err, b.dir)
-	}
-	if err := os.RemoveAll(b.dir); err != nil {
-		return err
-	}
-	if o.output == "json" {
-		err = b.figures.writeJSON(stdout, conditions)
-	} else {
-		err = b.figures.writeTable(stdout, conditions)
-	}
-	if err == nil && o.check && !b.figures.hold() {
+	case o.check && !b.figures.hold():
 		err = errTargets
 	}
-	return err
+	return errors.Join(err, os.RemoveAll(b.dir))
+}
+
+func (b *bench) print(w io.Writer, conditions []string) error {
+	if b.output == "json" {
+		return b.figures.writeJSON(w, conditions)
+	}
+	return b.figures.writeTable(w, conditions)
 }
 
 // conditions are what the figures depend on.
