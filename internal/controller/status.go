@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,13 +19,19 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/compile"
 )
 
-// writeStatuses writes the statuses that differ, and tells of what has become
-// different. pending says that an accepted policy is not enforced by all its
-// pods, or that a status is still to be written.
+// statusTime is how long a reconcile goes on writing statuses. A namespace has hundreds,
+// and an API server may be slow: while they are written, nothing is published for this
+// namespace, and with some more like it for none.
+const statusTime = time.Second
+
+// writeStatuses writes the statuses that differ, as many as there is time for, and
+// tells of what has become different. pending says that an accepted policy is not
+// enforced by all its pods, or that a status is still to be written.
 func (r *reconciler) writeStatuses(
 	ctx context.Context, policies []v1alpha1.RateLimitPolicy, verdicts compile.Verdicts, facts compile.Facts,
 ) (changed, pending bool, err error) {
 	var errs []error
+	began := time.Now()
 	for i := range policies {
 		status := compile.Status(&policies[i], verdicts[i], facts)
 		accepted := verdicts[i].Definition != nil
@@ -33,6 +40,9 @@ func (r *reconciler) writeStatuses(
 		}
 		if equality.Semantic.DeepEqual(policies[i].Status, status) {
 			continue
+		}
+		if time.Since(began) > statusTime {
+			return changed, true, errors.Join(errs...)
 		}
 		changed = true
 		err := r.writeStatus(ctx, &policies[i], status)
