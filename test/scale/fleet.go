@@ -57,4 +57,5 @@ func (f *fleet) leave() {
 		_ = f.limiters[i].Close(ctx) // of no consequence: Redis goes, too
 		return nil
 	})
+	f.limiters = nil
 }

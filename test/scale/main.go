@@ -52,8 +52,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.SetOutput(stderr)
 	flags.IntVar(&o.policies, "policies", 10_000, "`number` of policies, in all namespaces together")
 	flags.IntVar(&o.namespaces, "namespaces", 100, "`number` of namespaces")
-	flags.IntVar(&o.watchers, "watchers", 1_000, "`number` of watching sidecars, in all namespaces together; then so many more in one")
-	flags.IntVar(&o.edits, "edits", 100, "`number` of edits, one after the other; and a fifth of that with all watchers in one namespace")
+	flags.IntVar(&o.watchers, "watchers", 1_000, "`number` of watching sidecars, in all namespaces together; at first, all in one")
+	flags.IntVar(&o.edits, "edits", 100, "`number` of edits, one after the other; a fifth of that with all watchers in one namespace")
 	flags.BoolVar(&o.quick, "quick", false, "a look of a minute: 500 policies in 10 namespaces, 50 watchers, 20 edits")
 	flags.BoolVar(&o.check, "check", false, "fail if a target is missed")
 	flags.StringVar(&o.output, "o", "table", "what to print: table or json")
@@ -158,7 +158,7 @@ func (b *bench) measure(ctx context.Context) (err error) {
 		return err
 	}
 	for _, step := range []func(context.Context) error{
-		b.adopt, b.joinAll, b.rest, b.restart, b.edit, b.batch, b.crowd,
+		b.adopt, b.crowd, b.joinAll, b.rest, b.restart, b.edit, b.batch,
 	} {
 		if err := step(ctx); err != nil {
 			return err

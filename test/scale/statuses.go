@@ -47,6 +47,7 @@ func follow(ctx context.Context, config *rest.Config, scheme *runtime.Scheme) (*
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    s.note,
 		UpdateFunc: func(_, o any) { s.note(o) },
+		DeleteFunc: s.forget,
 	}); err != nil {
 		return nil, err
 	}
@@ -80,6 +81,20 @@ func (s *statuses) note(o any) {
 	s.says[key] = now
 	s.programmed += one(now.programmed) - one(before.programmed)
 	s.enforced += one(now.enforced) - one(before.enforced)
+}
+
+// forget is told of a policy that is gone, or, if nobody saw it go, of its name.
+func (s *statuses) forget(o any) {
+	name, err := toolscache.DeletionHandlingObjectToName(o)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := types.NamespacedName{Namespace: name.Namespace, Name: name.Name}
+	s.programmed -= one(s.says[key].programmed)
+	s.enforced -= one(s.says[key].enforced)
+	delete(s.says, key)
 }
 
 func isTrue(p *v1alpha1.RateLimitPolicy, condition string) bool {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -265,10 +266,10 @@ func (b *bench) batch(ctx context.Context) error {
 	return b.statuses.awaitEnforced(ctx, b.policies)
 }
 
-// crowd adds a namespace with one policy and as many watchers as all others have.
+// crowd has all watchers in one namespace, with one policy, and then removes them.
 func (b *bench) crowd(ctx context.Context) error {
 	const ns = "crowd"
-	b.say("starting %d watchers more, all in one namespace", b.watchers)
+	b.say("starting %d watchers, all in one namespace", b.watchers)
 	if err := b.createNamespaces(ctx, []string{ns}, 0, 1); err != nil {
 		return err
 	}
@@ -281,7 +282,7 @@ func (b *bench) crowd(ctx context.Context) error {
 	if err := b.fleet.awaitReady(ctx); err != nil {
 		return err
 	}
-	if err := b.statuses.awaitEnforced(ctx, b.policies+1); err != nil {
+	if err := b.statuses.awaitEnforced(ctx, 1); err != nil {
 		return err
 	}
 	b.say("editing its policy %d times", b.edits/5)
@@ -291,5 +292,12 @@ func (b *bench) crowd(ctx context.Context) error {
 		return err
 	}
 	b.addEdits("one namespace", s)
+	b.fleet.leave()
+	if err := b.api.Delete(ctx, newPolicy(ns, only.Name)); err != nil {
+		return err
+	}
+	if err := b.api.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0)); err != nil {
+		return err
+	}
 	return nil
 }
