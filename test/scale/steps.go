@@ -84,9 +84,10 @@ func (b *bench) addCPU(name string) error {
 	return err
 }
 
-// addWrites adds what was written to the API server since.
+// addWrites adds what was written to the API server since, once that has come to an
+// end: events are written in the background.
 func (b *bench) addWrites(ctx context.Context, name string, before map[string]float64) error {
-	after, err := apiWrites(ctx, b.plane.Config)
+	after, err := b.settledWrites(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,6 +100,19 @@ func (b *bench) addWrites(ctx context.Context, name string, before map[string]fl
 	}
 	b.figures.add(name, total, "")
 	return nil
+}
+
+// settledWrites waits until nothing is written for a second.
+func (b *bench) settledWrites(ctx context.Context) (writes map[string]float64, err error) {
+	settled := func() bool {
+		last := writes
+		writes, err = apiWrites(ctx, b.plane.Config)
+		return err != nil || maps.Equal(last, writes)
+	}
+	if waiting := poll(ctx, time.Second, settled); waiting != nil {
+		return nil, waiting
+	}
+	return writes, err
 }
 
 // joinAll starts the watchers.
