@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
 	"github.com/tallyman-dev/tallyman/internal/lint"
@@ -45,10 +46,38 @@ type Verdicts []Verdict
 // store cannot change it, and Accepted=False always means "not enforced". The
 // schema refuses most invalid edits before they get here.
 func Namespace(policies []v1alpha1.RateLimitPolicy, targets Targets) Verdicts {
-	verdicts := make(Verdicts, len(policies))
+	return new(Compiler).Namespace(policies, targets)
+}
+
+// Compiler judges the policies of one namespace again and again. It reads a spec
+// once for each generation: expressions take long to compile. The zero value has
+// read none. It is not safe for concurrent use.
+type Compiler struct {
+	readings map[string]reading // by name
+}
+
+// reading is what there is to know of a spec by itself.
+type reading struct {
+	uid        types.UID
+	generation int64
+
+	spec     policy.Spec
+	evadable string
+	err      error
+}
+
+// Namespace is the function Namespace.
+func (c *Compiler) Namespace(policies []v1alpha1.RateLimitPolicy, targets Targets) Verdicts {
+	verdicts, readings := make(Verdicts, len(policies)), make(map[string]reading, len(policies))
 	for i := range policies {
-		verdicts[i] = judge(&policies[i], targets)
+		p := &policies[i]
+		r, known := c.readings[p.Name]
+		if !known || r.uid != p.UID || r.generation != p.Generation {
+			r = read(p)
+		}
+		verdicts[i], readings[p.Name] = r.judge(p, targets), r
 	}
+	c.readings = readings
 	return verdicts
 }
 
@@ -63,12 +92,20 @@ func (v Verdicts) Definitions() []policy.Definition {
 	return accepted
 }
 
-func judge(p *v1alpha1.RateLimitPolicy, targets Targets) Verdict {
+func read(p *v1alpha1.RateLimitPolicy) reading {
 	spec, compiled, err := decode(&p.Spec)
-	if err != nil {
-		return refused(p, v1alpha1.ReasonInvalid, faults(err))
+	r := reading{uid: p.UID, generation: p.Generation, spec: spec, err: err}
+	if err == nil {
+		r.evadable = lint.Evadable(&spec, compiled)
 	}
-	selectors, missing, invalid := resolve(&spec, targets)
+	return r
+}
+
+func (r *reading) judge(p *v1alpha1.RateLimitPolicy, targets Targets) Verdict {
+	if r.err != nil {
+		return refused(p, v1alpha1.ReasonInvalid, faults(r.err))
+	}
+	selectors, missing, invalid := resolve(&r.spec, targets)
 	if len(invalid) > 0 {
 		return refused(p, v1alpha1.ReasonInvalid, faults(invalid))
 	}
@@ -76,7 +113,7 @@ func judge(p *v1alpha1.RateLimitPolicy, targets Targets) Verdict {
 		return refused(p, v1alpha1.ReasonTargetNotFound, missing)
 	}
 	return Verdict{
-		Accepted: condition(p, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, describe(&spec)),
+		Accepted: condition(p, v1alpha1.ConditionAccepted, metav1.ConditionTrue, v1alpha1.ReasonAccepted, describe(&r.spec)),
 		Definition: &policy.Definition{
 			Schema:     policy.Schema,
 			Namespace:  p.Namespace,
@@ -84,9 +121,9 @@ func judge(p *v1alpha1.RateLimitPolicy, targets Targets) Verdict {
 			UID:        string(p.UID),
 			Generation: p.Generation,
 			Selectors:  selectors,
-			Spec:       spec,
+			Spec:       r.spec,
 		},
-		Evadable: lint.Evadable(&spec, compiled),
+		Evadable: r.evadable,
 	}
 }
 

@@ -271,7 +271,7 @@ var _ = Describe("Events", func() {
 		w.resyncs(ctx, 5)
 
 		Eventually(ctx, w.events).Should(ConsistOf(
-			"Warning TargetNotFound", "Normal PolicyAccepted", "Normal PolicyProgrammed"))
+			"Warning TargetNotFound", "Normal PolicyProgrammed"))
 	})
 
 	It("tell of a condition whose message is longer than an event takes", func(ctx context.Context) {

@@ -46,9 +46,9 @@ const (
 	jitter = 0.1
 )
 
-// reconciler reconciles namespaces. What it remembers are failures, and which pods
-// it has told of: all else that it writes follows from its cache and from what the
-// store says.
+// reconciler reconciles namespaces. What it remembers are failures, which pods it has
+// told of, and what it has compiled: all else that it writes follows from its cache
+// and from what the store says.
 type reconciler struct {
 	client.Client
 	store   Store
@@ -59,6 +59,8 @@ type reconciler struct {
 	retries workqueue.TypedRateLimiter[Namespace]
 	gate    *gate
 	told    told
+
+	compilers compilers
 }
 
 var _ reconcile.TypedReconciler[Namespace] = (*reconciler)(nil)
@@ -74,7 +76,7 @@ func (r *reconciler) Reconcile(ctx context.Context, ns Namespace) (ctrl.Result, 
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	verdicts := compile.Namespace(policies, targets)
+	verdicts := r.compilers.of(ns, len(policies)).Namespace(policies, targets)
 	facts := r.publish(ctx, ns, verdicts.Definitions())
 	if facts.Pods, err = r.pods(ctx, ns, policies); err != nil {
 		return ctrl.Result{}, err
@@ -89,12 +91,13 @@ func (r *reconciler) Reconcile(ctx context.Context, ns Namespace) (ctrl.Result, 
 	return ctrl.Result{RequeueAfter: r.next(ns, len(policies), changed, pending || facts.Fault != nil)}, nil
 }
 
-// policies are those of the namespace that are not being deleted.
+// policies are those of the namespace that are not being deleted, as the cache has
+// them: who changes one copies it before.
 // Whether somebody's finalizer still holds a policy that its owner has deleted
 // is not our business: its enforcement ends with the request to delete it.
 func (r *reconciler) policies(ctx context.Context, ns Namespace) ([]v1alpha1.RateLimitPolicy, error) {
 	var list v1alpha1.RateLimitPolicyList
-	if err := r.List(ctx, &list, client.InNamespace(string(ns))); err != nil {
+	if err := r.List(ctx, &list, client.InNamespace(string(ns)), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list policies of namespace %q: %w", ns, err)
 	}
 	return slices.DeleteFunc(list.Items, func(p v1alpha1.RateLimitPolicy) bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,13 +19,19 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/compile"
 )
 
-// writeStatuses writes the statuses that differ, and tells of what has become
-// different. pending says that an accepted policy is not enforced by all its
-// pods, or that a status is still to be written.
+// statusTime is how long a reconcile goes on writing statuses. A namespace has hundreds,
+// and an API server may be slow: while they are written, nothing is published for this
+// namespace, and with some more like it for none.
+const statusTime = time.Second
+
+// writeStatuses writes the statuses that differ, as many as there is time for, and
+// tells of what has become different. pending says that an accepted policy is not
+// enforced by all its pods, or that a status is still to be written.
 func (r *reconciler) writeStatuses(
 	ctx context.Context, policies []v1alpha1.RateLimitPolicy, verdicts compile.Verdicts, facts compile.Facts,
 ) (changed, pending bool, err error) {
 	var errs []error
+	began := time.Now()
 	for i := range policies {
 		status := compile.Status(&policies[i], verdicts[i], facts)
 		accepted := verdicts[i].Definition != nil
@@ -33,6 +40,9 @@ func (r *reconciler) writeStatuses(
 		}
 		if equality.Semantic.DeepEqual(policies[i].Status, status) {
 			continue
+		}
+		if time.Since(began) > statusTime {
+			return changed, true, errors.Join(errs...)
 		}
 		changed = true
 		err := r.writeStatus(ctx, &policies[i], status)
@@ -51,8 +61,8 @@ func (r *reconciler) writeStatuses(
 //
 // Events follow the write: what could not be written is found again, and told
 // then.
-func (r *reconciler) writeStatus(ctx context.Context, p *v1alpha1.RateLimitPolicy, status v1alpha1.RateLimitPolicyStatus) error {
-	before := p.DeepCopy()
+func (r *reconciler) writeStatus(ctx context.Context, before *v1alpha1.RateLimitPolicy, status v1alpha1.RateLimitPolicyStatus) error {
+	p := before.DeepCopy()
 	p.Status = status
 	err := r.Status().Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsNotFound(err) {
@@ -76,10 +86,14 @@ var eventReasons = map[string]string{
 	v1alpha1.ReasonStoreUnauthorized: "StoreUnauthorized",
 }
 
-// tell emits an event for each condition whose reason has changed.
+// tell emits an event for each condition whose reason has changed. That a policy is in
+// the store says that it was accepted, too: who applies thousands gets one event of each.
 func (r *reconciler) tell(p *v1alpha1.RateLimitPolicy, before []metav1.Condition) {
 	for _, c := range p.Status.Conditions {
 		reason, worthIt := eventReasons[c.Reason]
+		if c.Reason == v1alpha1.ReasonAccepted && meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionProgrammed) {
+			continue
+		}
 		if old := meta.FindStatusCondition(before, c.Type); !worthIt || old != nil && old.Reason == c.Reason {
 			continue
 		}

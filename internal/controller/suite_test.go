@@ -272,7 +272,7 @@ func (w *world) beat(ctx context.Context, pod string, generations map[string]int
 	GinkgoHelper()
 	// A store that was down is asked again after a moment only.
 	Eventually(ctx, func(ctx context.Context) error {
-		_, err := w.store.Beat(ctx, w.ns, store.Heartbeat{Pod: pod, Policies: generations})
+		_, err := w.store.Pulse(w.ns).Beat(ctx, store.Heartbeat{Pod: pod, Policies: generations})
 		return err
 	}).Should(Succeed())
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -82,24 +83,56 @@ func (s *shape) checkObject(path string, value any, t reflect.Type) {
 		s.faults.Add(path, "must be an object, not %s", describe(value))
 		return
 	}
-	known := make(map[string]bool, t.NumField())
-	for field := range t.Fields() {
-		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		known[name] = true
-		inner, optional := join(path, name), strings.Contains(options, "omitempty")
-		if v := object[name]; optional && isZero(v, field.Type) {
+	fields, present := fieldsOf(t), 0
+	for _, f := range fields {
+		v, written := object[f.name]
+		if !written {
+			continue
+		}
+		present++
+		inner := join(path, f.name)
+		if f.optional && isZero(v, f.of) {
 			s.faults.Add(inner, "must not be %s: give it a value, or leave it out", describe(v))
 		} else {
-			s.check(inner, v, field.Type)
+			s.check(inner, v, f.of)
 		}
 	}
-	s.checkUnknown(path, object, known)
+	if present < len(object) {
+		s.checkUnknown(path, object, fields)
+	}
 }
 
-func (s *shape) checkUnknown(path string, object map[string]any, known map[string]bool) {
-	names := slices.Sorted(maps.Keys(known))
+// field is one of a struct, as its JSON has it.
+type field struct {
+	name     string
+	optional bool
+	of       reflect.Type
+}
+
+// fieldsByType spares each of thousands of definitions the look at tags.
+var fieldsByType sync.Map
+
+func fieldsOf(t reflect.Type) []field {
+	if known, ok := fieldsByType.Load(t); ok {
+		return known.([]field)
+	}
+	var fields []field
+	for f := range t.Fields() {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		fields = append(fields, field{name, strings.Contains(options, "omitempty"), f.Type})
+	}
+	fieldsByType.Store(t, fields)
+	return fields
+}
+
+func (s *shape) checkUnknown(path string, object map[string]any, fields []field) {
+	var names []string
+	for _, f := range fields {
+		names = append(names, f.name)
+	}
+	slices.Sort(names)
 	for _, name := range slices.Sorted(maps.Keys(object)) {
-		if !known[name] {
+		if !slices.Contains(names, name) {
 			s.faults.Add(join(path, word(name)), "%s", UnknownField(name, names))
 		}
 	}

@@ -7,7 +7,7 @@
 //	revision:{<ns>}   string  "epoch-number", increases with every publish
 //	enforcers:{<ns>}  hash    pod → heartbeat
 //	places:{<ns>}     zset    policy/pod of each that lives, by name
-//	seen:{<ns>}       zset    the same, by the µs of the last heartbeat
+//	seen:{<ns>}       zset    pods by the µs of the last heartbeat; "" by that of the last change of places
 //	namespaces        set     namespaces that have definitions, for the sweep
 //	events:<ns>       channel "revision epoch-number"
 //

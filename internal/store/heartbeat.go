@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -19,12 +21,10 @@ const (
 	BeatInterval = 3 * time.Second
 	// EnforcerTimeout is when an enforcer that does not report counts as gone.
 	EnforcerTimeout = 5 * BeatInterval
-	// forgetAfter is when the report of an enforcer that is gone is removed.
-	forgetAfter = 2 * EnforcerTimeout
 	// maxReport bounds one report, in bytes: 10,000 policies of 100 bytes.
 	maxReport = 1 << 20
-	// maxStored has room for the time before the report.
-	maxStored = maxReport + 20
+	// maxStored has room for the time and the digest before the report.
+	maxStored = maxReport + 40
 	// maxReports bounds the reports that are read for one namespace, in bytes.
 	// A pod may write what it likes into its namespace's reports.
 	maxReports = 8 << 20
@@ -79,44 +79,88 @@ type Share struct {
 	Place int
 }
 
+// Pulse reports one enforcer, again and again. What the store knows already is not
+// said again: such a heartbeat costs the same for one policy and for a thousand. It is
+// not safe for concurrent use.
+type Pulse struct {
+	store     *Store
+	namespace string
+
+	// digest is that of the report which the store took last, and shares is what it
+	// said to that, of places that had this version.
+	digest  string
+	version int64
+	shares  map[string]Share
+}
+
+// Pulse returns one that has not said anything yet.
+func (s *Store) Pulse(ns string) *Pulse { return &Pulse{store: s, namespace: ns} }
+
 // Beat reports an enforcer as alive. It returns the shares of the policies that
-// it enforces, by name.
-func (s *Store) Beat(ctx context.Context, ns string, h Heartbeat) (map[string]Share, error) {
-	shares, err := s.beat(ctx, ns, h)
-	if err != nil {
+// it enforces, by name, which the caller must not change.
+func (p *Pulse) Beat(ctx context.Context, h Heartbeat) (map[string]Share, error) {
+	if err := p.beat(ctx, h); err != nil {
 		return nil, fmt.Errorf("report enforcer %.80q: %w", h.Pod, err)
 	}
-	return shares, nil
+	return p.shares, nil
 }
 
-func (s *Store) beat(ctx context.Context, ns string, h Heartbeat) (map[string]Share, error) {
+func (p *Pulse) beat(ctx context.Context, h Heartbeat) error {
 	report, err := h.encode()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	policies := slices.Collect(maps.Keys(h.Policies))
-	reply, err := s.runBeat(ctx, ns, h.Pod, report, policies)
-	if err != nil {
-		return nil, err
+	policies := slices.Sorted(maps.Keys(h.Policies))
+	digest := digestOf(report)
+	if digest == p.digest {
+		if known, err := p.remind(ctx, h.Pod, policies); known || err != nil {
+			return err
+		}
 	}
-	if len(reply) != 2*len(policies) {
-		return nil, fmt.Errorf("the script answered with %d numbers for %d policies", len(reply), len(policies))
-	}
-	shares := make(map[string]Share, len(policies))
-	for i, name := range policies {
-		shares[name] = Share{Live: int(reply[2*i]), Place: int(reply[2*i+1])}
-	}
-	return shares, nil
+	return p.tell(ctx, h.Pod, digest, report, policies)
 }
 
-// runBeat without a report withdraws the one before.
-func (s *Store) runBeat(ctx context.Context, ns, pod string, report []byte, policies []string) ([]int64, error) {
-	keys := []string{s.enforcersKey(ns), s.placesKey(ns), s.seenKey(ns)}
-	args := append(make([]any, 0, 4+len(policies)),
-		pod, report, forgetAfter.Milliseconds(), EnforcerTimeout.Milliseconds())
+// digestOf tells reports apart.
+func digestOf(report []byte) string {
+	sum := sha256.Sum256(report)
+	return hex.EncodeToString(sum[:8])
+}
+
+// remind says that the last report is still true. It tells whether the store has it,
+// and nothing about the places has changed.
+func (p *Pulse) remind(ctx context.Context, pod string, policies []string) (known bool, err error) {
+	one := ""
+	if len(policies) > 0 {
+		one = policies[0]
+	}
+	reply, err := p.store.runBeat(ctx, p.namespace, pod, p.digest, p.version, one)
+	return len(reply) == 1, err
+}
+
+// tell says it all.
+func (p *Pulse) tell(ctx context.Context, pod, digest string, report []byte, policies []string) error {
+	args := []any{report}
 	for _, name := range policies {
 		args = append(args, name)
 	}
+	reply, err := p.store.runBeat(ctx, p.namespace, pod, digest, 0, "", args...)
+	if err != nil {
+		return err
+	}
+	if len(reply) != 1+2*len(policies) {
+		return fmt.Errorf("the script answered with %d numbers for %d policies", len(reply), len(policies))
+	}
+	p.digest, p.version, p.shares = digest, reply[0], make(map[string]Share, len(policies))
+	for i, name := range policies {
+		p.shares[name] = Share{Live: int(reply[1+2*i]), Place: int(reply[2+2*i])}
+	}
+	return nil
+}
+
+// runBeat calls the script with the arguments that it describes.
+func (s *Store) runBeat(ctx context.Context, ns, pod, digest string, version int64, one string, all ...any) ([]int64, error) {
+	keys := []string{s.enforcersKey(ns), s.placesKey(ns), s.seenKey(ns)}
+	args := append([]any{pod, digest, version, one, EnforcerTimeout.Milliseconds()}, all...)
 	return beatScript.Run(ctx, s.client, keys, args...).Int64Slice()
 }
 
@@ -139,7 +183,7 @@ func (h Heartbeat) encode() ([]byte, error) {
 
 // Leave withdraws an enforcer's report, and has others take over its shares.
 func (s *Store) Leave(ctx context.Context, ns, pod string) error {
-	if _, err := s.runBeat(ctx, ns, pod, nil, nil); err != nil {
+	if _, err := s.runBeat(ctx, ns, pod, "", 0, ""); err != nil {
 		return fmt.Errorf("withdraw enforcer %q: %w", pod, err)
 	}
 	return nil
@@ -171,7 +215,8 @@ func (s *Store) Enforcers(ctx context.Context, ns string) ([]Enforcer, error) {
 }
 
 func parseReport(pod, text string) (Enforcer, bool) {
-	seen, report, found := strings.Cut(text, " ")
+	seen, rest, _ := strings.Cut(text, " ")
+	_, report, found := strings.Cut(rest, " ") // what is cut off is the digest
 	micros, err := strconv.ParseInt(seen, 10, 64)
 	if !found || err != nil {
 		return Enforcer{}, false

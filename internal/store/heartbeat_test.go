@@ -19,17 +19,17 @@ func TestEnforcersAreThoseHeardOfLately(t *testing.T) {
 		Policies: map[string]int64{"orders": 7}, UIDs: map[string]string{"orders": "11-22"}, Rejected: map[string]string{"login": "cut off"}, Version: "v1",
 	}
 	for _, h := range []store.Heartbeat{beat, {Pod: "b"}, {Pod: "c"}} {
-		if _, err := s.Beat(t.Context(), "shop", h); err != nil {
+		if _, err := s.Pulse("shop").Beat(t.Context(), h); err != nil {
 			t.Fatal(err)
 		}
 	}
-	key := prefix + ":enforcers:{shop}"
-	silent := client.Time(t.Context()).Val().Add(-store.EnforcerTimeout - time.Second).UnixMicro()
-	client.HSet(t.Context(), key, "b", micros(silent)+` {"pod":"b"}`)
-	client.HSet(t.Context(), key, "garbage", "\xff{}", "liar", micros(silent)+` {"pod":"a"}`)
 	if err := s.Leave(t.Context(), "shop", "c"); err != nil {
 		t.Fatal(err)
 	}
+	key := prefix + ":enforcers:{shop}"
+	silent := client.Time(t.Context()).Val().Add(-store.EnforcerTimeout - time.Second).UnixMicro()
+	client.HSet(t.Context(), key, "b", micros(silent)+` ab {"pod":"b"}`)
+	client.HSet(t.Context(), key, "garbage", "\xff{}", "liar", micros(silent)+` ab {"pod":"a"}`)
 
 	enforcers, err := s.Enforcers(t.Context(), "shop")
 	if err != nil || len(enforcers) != 1 {
@@ -43,32 +43,17 @@ func TestEnforcersAreThoseHeardOfLately(t *testing.T) {
 	}
 }
 
-func TestABeatForgetsWhoIsLongGone(t *testing.T) {
-	s, client, prefix := sharedStore(t)
-	key := prefix + ":enforcers:{shop}"
-	gone := client.Time(t.Context()).Val().Add(-time.Hour).UnixMicro()
-	client.HSet(t.Context(), key, "gone", micros(gone)+` {"pod":"gone"}`, "garbage", "x")
-	if _, err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"a"}, client.HKeys(t.Context(), key).Val()); diff != "" {
+func TestABeatForgetsWhoIsSilent(t *testing.T) {
+	f := newFleet(t)
+	f.beat("gone", "orders")
+	f.beat("here", "orders")
+	f.age("gone", store.EnforcerTimeout)
+	f.beat("here", "orders")
+	key := func(name string) string { return f.prefix + ":" + name + ":{shop}" }
+	if diff := cmp.Diff([]string{"here"}, f.client.HKeys(t.Context(), key("enforcers")).Val()); diff != "" {
 		t.Error(diff)
 	}
-}
-
-func TestManyThatAreGoneAreForgottenAFewPerBeat(t *testing.T) {
-	s, client, prefix := sharedStore(t)
-	key := prefix + ":enforcers:{shop}"
-	const gone = 500
-	for i := range gone {
-		client.HSet(t.Context(), key, strconv.Itoa(i), "1 {}")
-	}
-	for range gone/9 + 1 { // of the ten that a beat looks at, one may be its own
-		if _, err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff([]string{"a"}, client.HKeys(t.Context(), key).Val()); diff != "" {
+	if diff := cmp.Diff([]string{"orders/here"}, f.client.ZRange(t.Context(), key("places"), 0, -1).Val()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -76,7 +61,7 @@ func TestManyThatAreGoneAreForgottenAFewPerBeat(t *testing.T) {
 func TestAReportIsBounded(t *testing.T) {
 	s, _, _ := sharedStore(t)
 	long := strings.Repeat("é", 1<<19)
-	if _, err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a", Rejected: map[string]string{"orders": "x" + long}}); err != nil {
+	if _, err := s.Pulse("shop").Beat(t.Context(), store.Heartbeat{Pod: "a", Rejected: map[string]string{"orders": "x" + long}}); err != nil {
 		t.Fatal(err)
 	}
 	enforcers, err := s.Enforcers(t.Context(), "shop")
@@ -87,7 +72,7 @@ func TestAReportIsBounded(t *testing.T) {
 		t.Errorf("the reason has %d bytes: %.20q…", len(reason), reason)
 	}
 	for _, h := range []store.Heartbeat{{}, {Pod: long[:254]}, {Pod: "a", Version: long}} {
-		if _, err := s.Beat(t.Context(), "shop", h); err == nil || len(err.Error()) > 1000 {
+		if _, err := s.Pulse("shop").Beat(t.Context(), h); err == nil || len(err.Error()) > 1000 {
 			t.Errorf("reported %.20q: %.200v", h.Pod, err)
 		}
 	}
@@ -99,9 +84,9 @@ func TestHugeReportsDoNotBurdenTheReader(t *testing.T) {
 	key := prefix + ":enforcers:{shop}"
 	now := micros(client.Time(t.Context()).Val().UnixMicro())
 	report := func(pod string, size int) string {
-		return now + ` {"pod":"` + pod + `","version":"` + strings.Repeat("x", size) + `"}`
+		return now + ` ab {"pod":"` + pod + `","version":"` + strings.Repeat("x", size) + `"}`
 	}
-	if _, err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
+	if _, err := s.Pulse("shop").Beat(t.Context(), store.Heartbeat{Pod: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	reports := map[string]string{"huge": report("huge", 1<<20)}
@@ -133,7 +118,7 @@ func TestAForeignKeyInPlaceOfTheReportsIsReplaced(t *testing.T) {
 	if enforcers, err := s.Enforcers(t.Context(), "shop"); err != nil || len(enforcers) != 0 {
 		t.Errorf("enforcers: %v, %v", enforcers, err)
 	}
-	if _, err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
+	if _, err := s.Pulse("shop").Beat(t.Context(), store.Heartbeat{Pod: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	if enforcers, err := s.Enforcers(t.Context(), "shop"); err != nil || len(enforcers) != 1 {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/sha256"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -35,27 +36,58 @@ var loadSource string
 
 var loadScript = redis.NewScript(loadSource)
 
+// known are definitions that have been read, by the SHA-256 of their text: of the
+// hundreds of a namespace, few differ from one revision to the next, and to decode
+// and check one takes a hundred times as long as to recognize it.
+type known map[[sha256.Size]byte]policy.Definition
+
 // Load reads a namespace in one step. Garbage among the definitions is
 // rejected, and does not hide the others; garbage for a revision is none.
 func (s *Store) Load(ctx context.Context, ns string) (Snapshot, error) {
+	snapshot, _, err := s.load(ctx, ns, nil)
+	return snapshot, err
+}
+
+// load is Load for who remembers the definitions of the last time. It returns those
+// to remember for the next.
+func (s *Store) load(ctx context.Context, ns string, last known) (Snapshot, known, error) {
 	keys := []string{s.policiesKey(ns), s.revisionKey(ns)}
 	reply, err := loadScript.RunRO(ctx, s.client, keys, MaxDefinitions, policy.MaxDefinitionSize, MaxSize).StringSlice()
 	if err == nil && len(reply)%2 != 1 {
 		err = fmt.Errorf("the load script answered with %d values", len(reply))
 	}
 	if err != nil {
-		return Snapshot{}, fmt.Errorf("load policies of namespace %q: %w", ns, err)
+		return Snapshot{}, nil, fmt.Errorf("load policies of namespace %q: %w", ns, err)
 	}
-	snapshot := Snapshot{Revision: revisionOrNone(reply[0])}
+	snapshot, next := Snapshot{Revision: revisionOrNone(reply[0])}, known{}
 	if snapshot.Revision.IsZero() {
-		return snapshot, nil
+		return snapshot, last, nil
 	}
 	for field := range slices.Chunk(reply[1:], 2) {
-		snapshot.add(ns, field[0], field[1])
+		name, text := field[0], []byte(field[1])
+		sum := sha256.Sum256(text)
+		d, err := last.decode(sum, text)
+		// It must say of itself that it belongs here.
+		if err == nil && (d.Namespace != ns || d.Name != name) {
+			err = fmt.Errorf("the definition is of policy %.60q of namespace %.60q", d.Name, d.Namespace)
+		}
+		if err != nil {
+			snapshot.Rejected = append(snapshot.Rejected, Rejection{Name: name, Err: err})
+			continue
+		}
+		snapshot.Definitions = append(snapshot.Definitions, d)
+		next[sum] = d
 	}
 	slices.SortFunc(snapshot.Definitions, func(a, b policy.Definition) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(snapshot.Rejected, func(a, b Rejection) int { return strings.Compare(a.Name, b.Name) })
-	return snapshot, nil
+	return snapshot, next, nil
+}
+
+func (k known) decode(sum [sha256.Size]byte, text []byte) (policy.Definition, error) {
+	if d, read := k[sum]; read {
+		return d, nil
+	}
+	return policy.DecodeDefinition(text)
 }
 
 // revision reads the revision alone, zero when there is none.
@@ -74,17 +106,4 @@ func revisionOrNone(text string) Revision {
 		return Revision{}
 	}
 	return revision
-}
-
-// add decodes a definition, which must say of itself that it belongs here.
-func (s *Snapshot) add(ns, name, data string) {
-	d, err := policy.DecodeDefinition([]byte(data))
-	if err == nil && (d.Namespace != ns || d.Name != name) {
-		err = fmt.Errorf("the definition is of policy %.60q of namespace %.60q", d.Name, d.Namespace)
-	}
-	if err != nil {
-		s.Rejected = append(s.Rejected, Rejection{Name: name, Err: err})
-		return
-	}
-	s.Definitions = append(s.Definitions, d)
 }

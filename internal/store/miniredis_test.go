@@ -20,7 +20,7 @@ func TestTheDemosFallbackServes(t *testing.T) {
 	if g := generations(load(t, s, "shop")); g["orders"] != 1 {
 		t.Errorf("loaded %v", g)
 	}
-	if _, err := s.Beat(t.Context(), "shop", store.Heartbeat{Pod: "a"}); err != nil {
+	if _, err := s.Pulse("shop").Beat(t.Context(), store.Heartbeat{Pod: "a"}); err != nil {
 		t.Error(err)
 	}
 	if enforcers, err := s.Enforcers(t.Context(), "shop"); err != nil || len(enforcers) != 1 {

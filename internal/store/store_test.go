@@ -252,7 +252,7 @@ func TestEverythingWorksOnACluster(t *testing.T) {
 	for i := range 20 { // spread over the nodes
 		ns := fmt.Sprintf("ns%d", i)
 		publish(t, s, ns, definition(ns, "orders", 1))
-		if _, err := s.Beat(t.Context(), ns, store.Heartbeat{Pod: "a"}); err != nil {
+		if _, err := s.Pulse(ns).Beat(t.Context(), store.Heartbeat{Pod: "a"}); err != nil {
 			t.Fatal(err)
 		}
 		if enforcers, err := s.Enforcers(t.Context(), ns); err != nil || len(enforcers) != 1 {

@@ -38,12 +38,14 @@ type Watcher struct {
 	onSnapshot func(Snapshot)
 	options    WatchOptions
 
-	// news is of size 1: what comes in during a read is answered by one more.
-	news     chan struct{}
+	// news is of size 1: what comes in during a read is answered by one more. It is
+	// the revision that was told of; zero for none.
+	news     chan Revision
 	ready    chan struct{}
 	isReady  sync.Once
 	loadedAt atomic.Int64
 	seen     atomic.Pointer[Revision]
+	known    known // by read only
 }
 
 // NewWatcher returns a watcher that calls onSnapshot, from one goroutine, with
@@ -61,7 +63,7 @@ func NewWatcher(s *Store, namespace string, onSnapshot func(Snapshot), options W
 	}
 	w := &Watcher{
 		store: s, namespace: namespace, onSnapshot: onSnapshot, options: options,
-		news: make(chan struct{}, 1), ready: make(chan struct{}),
+		news: make(chan Revision, 1), ready: make(chan struct{}),
 	}
 	w.seen.Store(&Revision{})
 	return w
@@ -86,18 +88,20 @@ func (w *Watcher) Run(ctx context.Context) error {
 	listener.Go(func() { w.listen(ctx) })
 
 	failures := 0
+	var told Revision
 	for {
 		wait := jitter(w.options.PollInterval)
-		if err := w.read(ctx); err != nil {
+		if err := w.read(ctx, told); err != nil {
 			failures++
 			wait = backoff(failures, w.options.PollInterval)
 		} else {
 			failures = 0
 		}
+		told = Revision{}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-w.news:
+		case told = <-w.news:
 		case <-time.After(wait):
 		}
 	}
@@ -107,7 +111,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 func (w *Watcher) hears(message any) {
 	event, ok := message.(*redis.Message)
 	if !ok { // subscribed: there was no event for what came before
-		w.wake()
+		w.wake(Revision{})
 		return
 	}
 	text, found := strings.CutPrefix(event.Payload, "revision ")
@@ -118,22 +122,22 @@ func (w *Watcher) hears(message any) {
 	}
 	// Events that came in while a read was under way are answered by it.
 	if revision != *w.seen.Load() {
-		w.wake()
+		w.wake(revision)
 	}
 }
 
-func (w *Watcher) wake() {
+func (w *Watcher) wake(told Revision) {
 	select {
-	case w.news <- struct{}{}:
+	case w.news <- told:
 	default:
 	}
 }
 
-// read hands over what is new in the store.
-func (w *Watcher) read(ctx context.Context) error {
+// read hands over what is new in the store, which may have told of a revision.
+func (w *Watcher) read(ctx context.Context, told Revision) error {
 	timeout, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	if err := w.loadIfNew(timeout); err != nil {
+	if err := w.loadIfNew(timeout, told); err != nil {
 		if ctx.Err() == nil {
 			w.options.OnError(fmt.Errorf("watch: %w", err))
 		}
@@ -145,19 +149,23 @@ func (w *Watcher) read(ctx context.Context) error {
 }
 
 // loadIfNew reads the definitions only under a revision that it has not seen:
-// a poll costs next to nothing.
+// a poll costs next to nothing. Who was told of a later one need not ask.
 //
-// An order of revisions is not asked for: after the loss of a store, another
+// An order of revisions is not insisted on: after the loss of a store, another
 // with an earlier clock is the truth.
-func (w *Watcher) loadIfNew(ctx context.Context) error {
-	revision, err := w.store.revision(ctx, w.namespace)
-	if err != nil || revision.IsZero() || revision == *w.seen.Load() {
+func (w *Watcher) loadIfNew(ctx context.Context, told Revision) error {
+	seen := *w.seen.Load()
+	if told.Compare(seen) <= 0 {
+		revision, err := w.store.revision(ctx, w.namespace)
+		if err != nil || revision.IsZero() || revision == seen {
+			return err
+		}
+	}
+	snapshot, definitions, err := w.store.load(ctx, w.namespace, w.known)
+	if err != nil || snapshot.Revision.IsZero() || snapshot.Revision == seen {
 		return err
 	}
-	snapshot, err := w.store.Load(ctx, w.namespace)
-	if err != nil || snapshot.Revision.IsZero() {
-		return err
-	}
+	w.known = definitions
 	w.seen.Store(&snapshot.Revision)
 	w.onSnapshot(snapshot)
 	return nil

@@ -136,6 +136,28 @@ func TestAWatcherFindsByPollingWhatItDidNotHear(t *testing.T) {
 	}
 }
 
+// A definition is recognized by its text, which still has to be in its place.
+func TestAWatcherRejectsAKnownDefinitionUnderAnotherName(t *testing.T) {
+	s, client, prefix := sharedStore(t)
+	publish(t, s, "shop", definition("shop", "orders", 1), definition("shop", "login", 1))
+	w := watch(t, s, 20*time.Millisecond)
+	next(t, "the first snapshot", w.snapshots)
+	key := prefix + ":policies:{shop}"
+	text := client.HGet(t.Context(), key, "orders").Val()
+	_, err := client.TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+		p.HSet(t.Context(), key, "basket", text, "cut", text[1:])
+		p.Set(t.Context(), prefix+":revision:{shop}", "1-99", 0)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot := next(t, "the copy", w.snapshots)
+	if len(snapshot.Definitions) != 2 || len(snapshot.Rejected) != 2 {
+		t.Errorf("saw %+v", snapshot)
+	}
+}
+
 func TestWhatWasPublishedWhileTheSubscriptionWasLostIsFound(t *testing.T) {
 	server := testredis.Start(t)
 	s, client := connect(t, server.URL(), store.DefaultPrefix)
@@ -174,7 +196,7 @@ func TestEventsWithoutNewsCostNoLoad(t *testing.T) {
 	next(t, "the first snapshot", w.snapshots)
 	awaitSubscription(t, client, "tallyman:events:shop")
 	scripts := func() string {
-		return client.InfoMap(t.Context(), "commandstats").Item("Commandstats", "cmdstat_hgetall")
+		return client.InfoMap(t.Context(), "commandstats").Item("Commandstats", "cmdstat_evalsha_ro")
 	}
 	before := scripts()
 	for range 100 {

@@ -34,6 +34,7 @@ type follower struct {
 	logger    *slog.Logger
 
 	watcher *store.Watcher
+	pulse   *store.Pulse
 	swapped chan struct{} // of size 1: something new is to be reported
 	// failedAfter is the time of the last good read, if reads fail since.
 	failedAfter atomic.Pointer[time.Time]
@@ -52,7 +53,7 @@ type heldShare struct {
 func (l *Limiter) follow(ctx context.Context, s *store.Store, o Options) {
 	f := &follower{
 		limiter: l, store: s, namespace: o.Namespace, prefix: o.Prefix, pod: o.Pod, labels: o.Labels,
-		version: programVersion(), logger: o.Logger, swapped: make(chan struct{}, 1),
+		version: programVersion(), logger: o.Logger, pulse: s.Pulse(o.Namespace), swapped: make(chan struct{}, 1),
 	}
 	f.watcher = store.NewWatcher(s, o.Namespace, f.takeOver, store.WatchOptions{
 		OnError:   f.loadFailed,
@@ -136,7 +137,7 @@ func (f *follower) beat(ctx context.Context) {
 	timeout, cancel := context.WithTimeout(ctx, beatTimeout)
 	defer cancel()
 	s := f.limiter.current.Load()
-	shares, err := f.store.Beat(timeout, f.namespace, store.Heartbeat{
+	shares, err := f.pulse.Beat(timeout, store.Heartbeat{
 		Pod: f.pod, Revision: s.revision, Policies: s.generations(), UIDs: s.uids(), Rejected: s.rejected, Version: f.version,
 	})
 	if err == nil {

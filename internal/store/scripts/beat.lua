@@ -1,89 +1,125 @@
 -- beat.lua records that an enforcer lives, on this server's clock, forgets those
--- that have not been heard of for long, and tells who else lives.
+-- that have fallen silent, and tells who else lives.
 --
--- KEYS[1]  hash of enforcers: pod → "seen in µs" .. " " .. report
+-- An enforcer says at length only what is new. While its report and everybody's
+-- places are those of its last beat, a beat is a few commands, whatever the number of
+-- policies.
+--
+-- KEYS[1]  hash of enforcers: pod → "seen in µs" .. " " .. digest .. " " .. report
 -- KEYS[2]  sorted set of places: policy .. "/" .. pod, by name
--- KEYS[3]  sorted set with the same members, each at the µs when it was seen
--- ARGV     pod, report, ms after which a silent enforcer's report is forgotten,
---          ms after which it counts as gone, policies that it enforces …
+-- KEYS[3]  sorted set of pods, each at the µs when it was seen; its member "" is at
+--          the version of the places, the µs when they changed
+-- ARGV     pod, digest of its report, version of the places that it knows, one of its
+--          policies or "", ms after which a silent enforcer is forgotten, and then,
+--          to say it all, the report and all policies
 --
--- Without a report the enforcer leaves. Replies, for each policy, how many live
--- that enforce it, and how many of them come before this one.
+-- Without a digest the enforcer leaves. Replies with the version of the places; to
+-- who says it all with, for each policy, how many live that enforce it, and how many
+-- of them come before this one, too; and with nothing to who must say it all.
 
 local enforcers, places, seen = unpack(KEYS)
-local pod, report, forget, timeout = unpack(ARGV, 1, 4)
+local pod, digest, known, one, timeout = unpack(ARGV, 1, 5)
+local report, first = ARGV[6], 7 -- the first policy's
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local changed = false -- are the places
 
-local function keep(key, kind)
-  if redis.call('TYPE', key).ok ~= kind then redis.call('DEL', key) end
-end
+local function number(n) return string.format('%.0f', n) end
 
--- many passes so many arguments that one call could not have them all.
+-- many passes so many arguments that one call could not have them all, and adds up
+-- the replies.
 local function many(command, key, arguments)
+  local total = 0
   for i = 1, #arguments, 1000 do
-    redis.call(command, key, unpack(arguments, i, math.min(i + 999, #arguments)))
+    total = total + redis.call(command, key, unpack(arguments, i, math.min(i + 999, #arguments)))
   end
+  return total
 end
 
-local function forgetPlaces(members)
-  many('ZREM', places, members)
-  many('ZREM', seen, members)
+-- said is what a pod reported last: digest and report, '' without one.
+local function said(who)
+  local last = redis.call('HGET', enforcers, who) or ''
+  local before, text = string.match(last, '^%d+ (%x+) (.*)$')
+  return before or '', text or ''
 end
 
-keep(enforcers, 'hash')
-keep(places, 'zset')
-keep(seen, 'zset')
-if redis.call('ZCARD', places) ~= redis.call('ZCARD', seen) then redis.call('DEL', places, seen) end
-
--- What this enforcer said last and says no more is withdrawn at once.
-local before = redis.call('HGET', enforcers, pod) or ''
-before = string.match(before, '^%d+ (.*)$') or ''
-if before ~= report then
-  local names, withdrawn = {}, {}
-  for i = 5, #ARGV do names[ARGV[i]] = true end
-  local readable, said = pcall(cjson.decode, before)
-  if readable and type(said) == 'table' and type(said.policies) == 'table' then
-    for name in pairs(said.policies) do
-      if not names[name] then withdrawn[#withdrawn + 1] = name .. '/' .. pod end
-    end
+-- withdraw gives up the places of a pod's last report, but those of the policies in keep.
+local function withdraw(who, keep)
+  local _, text = said(who)
+  local readable, last = pcall(cjson.decode, text)
+  if not readable or type(last) ~= 'table' or type(last.policies) ~= 'table' then return end
+  local gone = {}
+  for name in pairs(last.policies) do
+    if not keep[name] then gone[#gone + 1] = name .. '/' .. who end
   end
-  forgetPlaces(withdrawn)
-end
-if report == '' then
-  redis.call('HDEL', enforcers, pod)
-  return {}
+  if many('ZREM', places, gone) > 0 then changed = true end
 end
 
-redis.call('HSET', enforcers, pod, string.format('%.0f %s', now, report))
-redis.call('PEXPIRE', enforcers, forget)
--- A few at random: each of n enforcers looks at them, so that all are looked at
--- ten times per interval, and no beat costs more because there are many.
-local some = redis.call('HRANDFIELD', enforcers, 10, 'WITHVALUES')
-for i = 1, #some, 2 do
-  local last = tonumber(string.match(some[i + 1], '^(%d+) '))
-  if not last or now - last > forget * 1000 then redis.call('HDEL', enforcers, some[i]) end
+local function forget(who)
+  withdraw(who, {})
+  redis.call('HDEL', enforcers, who)
+  redis.call('ZREM', seen, who)
 end
 
-local mine, times = {}, {}
-for i = 5, #ARGV do
-  local member = ARGV[i] .. '/' .. pod
+-- version is that of the places, and a new one if they have changed since it was asked for.
+local function version()
+  local last = tonumber(redis.call('ZSCORE', seen, '') or nil)
+  if last and not changed then return last end
+  changed = false
+  last = math.max((last or 0) + 1, now)
+  redis.call('ZADD', seen, number(last), '')
+  return last
+end
+
+local function live(text)
+  redis.call('HSET', enforcers, pod, number(now) .. ' ' .. digest .. ' ' .. text)
+  redis.call('ZADD', seen, number(now), pod)
+  for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, timeout) end
+end
+
+-- What is not as heartbeats leave it is built anew, by the next ones.
+local function is(key, kind)
+  local found = redis.call('TYPE', key).ok
+  return found == kind or found == 'none'
+end
+if not (is(enforcers, 'hash') and is(places, 'zset') and is(seen, 'zset'))
+  or redis.call('HLEN', enforcers) ~= math.max(0, redis.call('ZCARD', seen) - 1) then
+  redis.call('DEL', enforcers, places, seen)
+end
+
+local silent = '(' .. number(now - timeout * 1000)
+for _, who in ipairs(redis.call('ZRANGEBYSCORE', seen, '-inf', silent, 'LIMIT', 0, 100)) do
+  if who ~= '' then forget(who) end
+end
+
+if digest == '' then forget(pod) end
+if changed then version() end
+if digest == '' then return {} end
+
+if not report then
+  local before, text = said(pod)
+  if before ~= digest or number(version()) ~= known
+    or one ~= '' and not redis.call('ZSCORE', places, one .. '/' .. pod) then
+    return {}
+  end
+  live(text)
+  return {version()}
+end
+
+local mine, policies = {}, {}
+for i = first, #ARGV do
+  policies[ARGV[i]] = true
   mine[#mine + 1] = 0
-  mine[#mine + 1] = member
-  times[#times + 1] = string.format('%.0f', now)
-  times[#times + 1] = member
+  mine[#mine + 1] = ARGV[i] .. '/' .. pod
 end
-many('ZADD', places, mine)
-many('ZADD', seen, times)
-local silent = string.format('(%.0f', now - timeout * 1000)
-forgetPlaces(redis.call('ZRANGEBYSCORE', seen, '-inf', silent, 'LIMIT', 0, 1000))
-redis.call('PEXPIRE', places, forget)
-redis.call('PEXPIRE', seen, forget)
+withdraw(pod, policies)
+if many('ZADD', places, mine) > 0 then changed = true end
+live(report)
 
-local reply = {}
-for i = 5, #ARGV do
-  local first = '[' .. ARGV[i] .. '/'
-  reply[#reply + 1] = redis.call('ZLEXCOUNT', places, first, '(' .. ARGV[i] .. '0') -- "0" follows "/"
-  reply[#reply + 1] = redis.call('ZLEXCOUNT', places, first, '(' .. ARGV[i] .. '/' .. pod)
+local reply = {version()}
+for i = first, #ARGV do
+  local from = '[' .. ARGV[i] .. '/'
+  reply[#reply + 1] = redis.call('ZLEXCOUNT', places, from, '(' .. ARGV[i] .. '0') -- "0" follows "/"
+  reply[#reply + 1] = redis.call('ZLEXCOUNT', places, from, '(' .. ARGV[i] .. '/' .. pod)
 end
 return reply
