@@ -1,6 +1,7 @@
 package tallyman
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ type snapshot struct {
 // enforced is one policy, compiled.
 type enforced struct {
 	definition policy.Definition
+	spec       json.RawMessage // of the definition, for State
 	timeout    time.Duration
 	response   Response
 	jitter     time.Duration // of refusals' RetryAfter, at most
@@ -59,8 +61,13 @@ func compile(d policy.Definition, prefix string) (*enforced, error) {
 	if err != nil {
 		return nil, err
 	}
+	spec, err := json.Marshal(d.Spec)
+	if err != nil {
+		return nil, err
+	}
 	e := &enforced{
 		definition: d,
+		spec:       spec,
 		timeout:    time.Duration(d.Spec.StoreTimeout),
 		response: Response{
 			StatusCode:  int(d.Spec.Response.StatusCode),

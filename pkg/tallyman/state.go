@@ -31,6 +31,7 @@ type PolicyState struct {
 	Generation int64  `json:"generation"`
 	// Spec is the policy's, with its defaults, and has the JSON of a
 	// RateLimitPolicy's spec.
+	// It is shared: do not change it.
 	Spec json.RawMessage `json:"spec"`
 }
 
@@ -85,9 +86,5 @@ func (l *Limiter) State() State {
 
 func (e *enforced) state() PolicyState {
 	d := &e.definition
-	spec, err := json.Marshal(d.Spec)
-	if err != nil {
-		spec = nil // not possible: it came from JSON
-	}
-	return PolicyState{Namespace: d.Namespace, Name: d.Name, Generation: d.Generation, Spec: spec}
+	return PolicyState{Namespace: d.Namespace, Name: d.Name, Generation: d.Generation, Spec: e.spec}
 }

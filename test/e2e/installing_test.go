@@ -60,8 +60,10 @@ var _ = Describe("Installing", Ordered, Label("kind"), func() {
 			awaitEnforced(ctx, namespace)
 		}, usedUp...)
 		Expect(got.Statuses).To(And(HaveLen(1), HaveKey("429")), "%+v", got)
-		Expect(kubectl(ctx, "get", "pods", "--namespace", namespace, "--selector", "app=orders", "--output",
-			"jsonpath={.items[*].spec.initContainers[0].image}")).NotTo(ContainSubstring("previous"))
+		Eventually(func(ctx SpecContext) string {
+			return kubectl(ctx, "get", "pods", "--namespace", namespace, "--selector", "app=orders", "--output",
+				"jsonpath={.items[*].spec.initContainers[0].image}")
+		}).WithContext(ctx).ShouldNot(ContainSubstring("previous"), "those that were there have ended")
 		Expect(load(ctx, namespace, append(halfUsed, "-n", "30")...).Statuses).To(Equal(map[string]int{"200": 20, "429": 10}))
 	})
 

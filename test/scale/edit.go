@@ -54,6 +54,7 @@ func (e *edit) loaded(watcher int, s tallyman.State) {
 // samples are what edits took, in ms.
 type samples struct {
 	each   []float64 // until a watcher enforced it, for each edit and watcher
+	first  []float64 // until the first watcher did, for each edit: API server, manager and Redis
 	all    []float64 // until the last watcher did, for each edit
 	status []float64 // until the status said so, for each edit
 }
@@ -61,11 +62,12 @@ type samples struct {
 func (s *samples) add(e *edit) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	last := 0.0
+	first, last := math.Inf(1), 0.0
 	for _, took := range e.took {
 		s.each = append(s.each, milliseconds(took))
-		last = max(last, milliseconds(took))
+		first, last = min(first, milliseconds(took)), max(last, milliseconds(took))
 	}
+	s.first = append(s.first, first)
 	s.all = append(s.all, last)
 }
 
