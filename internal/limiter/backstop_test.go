@@ -17,6 +17,7 @@ import (
 // which it reaches after half a second of real time at the earliest.
 func backstopOf(t testing.TB, c *clock, live int) *backstop {
 	b := newBackstop(NewMemory(c.time), pods(live), Events{}, c.time)
+	b.debts.cancel() // it reports at its end only: the clock is the test's alone
 	t.Cleanup(func() { b.close(t.Context()) })
 	return b
 }
@@ -224,6 +225,7 @@ func TestNoKeyIsAdmittedMoreThanItsAllowance(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &clock{epoch}
 		b := newBackstop(NewMemory(c.time), pods(1), Events{}, c.time)
+		b.debts.cancel() // as backstopOf does
 		defer b.close(t.Context())
 		b.most = 3
 		allowance := rapid.Int64Range(1, 10).Draw(rt, "allowance")
