@@ -40,8 +40,8 @@ import (
 // Options are what the controller needs besides a manager.
 type Options struct {
 	Store Store
-	// Scripts that the store's nodes are to know.
-	Scripts []*redis.Script
+	// Scripts that the store's nodes are to know, by their names.
+	Scripts map[string]*redis.Script
 	// Resync is how often a namespace in which all is well is looked at;
 	// DefaultResync if zero.
 	Resync time.Duration
