@@ -1,5 +1,6 @@
 // Package proc runs programs beside a benchmark, and tells how long they have been on
-// a CPU. It imports the standard library only, and needs Linux.
+// a CPU. It imports the standard library only. It is for Linux, and compiles elsewhere so
+// that the rest can be tested there.
 package proc
 
 import (
@@ -11,15 +12,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"syscall"
 	"time"
 )
 
-// Start starts a program that the kernel kills when we end. The kernel takes the end of
-// the starting thread for ours, so that thread stays. exited is closed when the program
+// Start starts a program that Linux kills when we end. It takes the end of the starting
+// thread for ours, so that thread stays. exited is closed when the program
 // has ended, however it did.
 func Start(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = endWithUs
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
