@@ -310,8 +310,5 @@ func (b *bench) crowd(ctx context.Context) error {
 	if err := b.api.Delete(ctx, newPolicy(ns, only.Name)); err != nil {
 		return err
 	}
-	if err := b.api.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0)); err != nil {
-		return err
-	}
-	return nil
+	return b.api.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0))
 }
