@@ -143,7 +143,7 @@ func done(change operator.Change, changed operator.Changed) string {
 	if change.Units == 0 {
 		return "the counter was reset"
 	}
-	return fmt.Sprintf("%s given back", count(int(changed.Units), "unit"))
+	return fmt.Sprintf("%s given back", view.Count(int(changed.Units), "unit"))
 }
 
 // changeSubject is whose counter is changed. Outside of a cluster there is a URL only.
@@ -234,7 +234,7 @@ func times(n int) string {
 func (s *changeSubject) question(change operator.Change) string {
 	what := "Reset the counter"
 	if change.Units > 0 {
-		what = fmt.Sprintf("Give %s back to the counter", count(int(change.Units), "unit"))
+		what = fmt.Sprintf("Give %s back to the counter", view.Count(int(change.Units), "unit"))
 	}
 	what += fmt.Sprintf(" of limit %s of policy %s", change.Limit, change.Policy)
 	if s.policy != nil {
@@ -280,7 +280,7 @@ func (s *changeSubject) changeAll(ctx context.Context, kind changeKind, change o
 		all.RedisKey, all.Remaining = a.answer.RedisKey, all.Remaining+a.answer.Remaining
 	}
 	if len(errs) > 0 {
-		err = fmt.Errorf("done in %d of %s, and not in all: %w", len(answers)-len(errs), count(len(answers), "pod"), errors.Join(errs...))
+		err = fmt.Errorf("done in %d of %s, and not in all: %w", len(answers)-len(errs), view.Count(len(answers), "pod"), errors.Join(errs...))
 	}
 	return all, err
 }
@@ -305,7 +305,7 @@ func (s *changeSubject) changeAny(ctx context.Context, kind changeKind, change o
 			return changed, fmt.Errorf("pod %s: %w", s.pods[i].Name, err)
 		}
 	}
-	return changed, fmt.Errorf("none of %s could be asked, the last since %w", count(len(s.pods), "pod"), err)
+	return changed, fmt.Errorf("none of %s could be asked, the last since %w", view.Count(len(s.pods), "pod"), err)
 }
 
 // isUndone says whether another pod may do what this one has certainly not done.

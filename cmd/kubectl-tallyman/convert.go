@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tallyman-dev/tallyman/internal/convert"
+	"github.com/tallyman-dev/tallyman/internal/view"
 )
 
 const convertLong = `Make policies of the configuration of Envoy's rate limit service
@@ -85,7 +86,7 @@ func (o *convertOptions) run(ctx context.Context, paths []string, stdin io.Reade
 		fmt.Fprintf(stderr, "%s:%d: lost: %s\n", lost.File, lost.Line, lost.Text)
 	}
 	fmt.Fprintf(stderr, "%s, %s: %s lost\n",
-		count(len(result.Policies), "policy"), count(result.Limits(), "limit"), count(len(result.Lost), "thing"))
+		view.Count(len(result.Policies), "policy"), view.Count(result.Limits(), "limit"), view.Count(len(result.Lost), "thing"))
 	switch {
 	case o.strict && len(result.Lost) > 0:
 		return errors.New("something is lost, and --strict forbids that")

@@ -20,6 +20,7 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/policy"
 	"github.com/tallyman-dev/tallyman/internal/policyfile"
 	"github.com/tallyman-dev/tallyman/internal/simulate"
+	"github.com/tallyman-dev/tallyman/internal/view"
 )
 
 const lintLong = `Check policies as the API server, the manager and the sidecars do, without any
@@ -217,7 +218,7 @@ func (l *linter) report(format outputFormat, strict bool, stdout, stderr io.Writ
 	}
 	warnings := len(l.findings) - errs
 	fmt.Fprintf(stderr, "%s, %s: %s, %s\n",
-		count(len(l.files), "file"), count(l.policies, "valid policy"), count(errs, "error"), count(warnings, "warning"))
+		view.Count(len(l.files), "file"), view.Count(l.policies, "valid policy"), view.Count(errs, "error"), view.Count(warnings, "warning"))
 	switch {
 	case errs > 0:
 		return errors.New("there are policies that would not be enforced")

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -13,16 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman/internal/inject"
-	"github.com/tallyman-dev/tallyman/internal/policy"
 	"github.com/tallyman-dev/tallyman/internal/reach"
 	"github.com/tallyman-dev/tallyman/internal/target"
 )
 
 // pageSize is how many objects are listed at a time.
 const pageSize = 500
-
-// operatorFlag is the sidecar's flag with the address of its operator API.
-const operatorFlag = "--operator-listen="
 
 // kindNames are the kinds of workloads, as kubectl lets them be written.
 var kindNames = map[string]string{
@@ -87,7 +82,7 @@ func (c *cluster) pods(ctx context.Context, namespace string) ([]corev1.Pod, err
 			return nil, failure{fmt.Errorf("list pods: %w", err)}
 		}
 		for i := range page.Items {
-			if isLive(&page.Items[i]) {
+			if target.IsLive(&page.Items[i]) {
 				pods = append(pods, page.Items[i])
 			}
 		}
@@ -101,21 +96,17 @@ func (c *cluster) pods(ctx context.Context, namespace string) ([]corev1.Pod, err
 	return pods, nil
 }
 
-func isLive(p *corev1.Pod) bool {
-	return p.DeletionTimestamp.IsZero() && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
-}
-
 // sidecar is a client for a pod's sidecar. The error says why there is none to ask,
 // and what to do.
 func (c *cluster) sidecar(ctx context.Context, pod *corev1.Pod) (*reach.Client, error) {
 	if !inject.HasSidecar(pod) {
 		return nil, errors.New("it has no sidecar: " + c.whyMissing(ctx, pod))
 	}
-	port, err := operatorPort(pod)
+	port, err := inject.OperatorPort(pod)
 	if err != nil {
 		return nil, err
 	}
-	if !hasStarted(pod) {
+	if !inject.HasStarted(pod) {
 		return nil, errors.New(cmp.Or(inject.WhyNotReady(pod), "its sidecar has not started yet"))
 	}
 	return c.forward.Client(pod.Namespace, pod.Name, port)
@@ -127,36 +118,6 @@ func (c *cluster) whyMissing(ctx context.Context, pod *corev1.Pod) string {
 		return fmt.Sprintf("why is not known without the labels of namespace %s: %v", pod.Namespace, err)
 	}
 	return inject.WhyMissing(pod, namespace.Labels)
-}
-
-// operatorPort is where the pod's sidecar serves its operator API.
-func operatorPort(pod *corev1.Pod) (int32, error) {
-	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if container.Name != inject.Container {
-			continue
-		}
-		for _, arg := range container.Args {
-			if address, found := strings.CutPrefix(arg, operatorFlag); found {
-				listen, err := netip.ParseAddrPort(address)
-				if err != nil || !listen.Addr().IsLoopback() || listen.Port() == 0 {
-					return 0, fmt.Errorf("its sidecar has %.60q, which is no address and port of 127.0.0.1", arg)
-				}
-				return int32(listen.Port()), nil
-			}
-		}
-	}
-	return 0, fmt.Errorf("its sidecar has no %s127.0.0.1:PORT: it is of an older version, and a new pod has a newer one "+
-		"(kubectl rollout restart)", operatorFlag)
-}
-
-// hasStarted says whether the sidecar has read the policies.
-func hasStarted(pod *corev1.Pod) bool {
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if s.Name == inject.Container {
-			return s.State.Running != nil && s.Started != nil && *s.Started
-		}
-	}
-	return false
 }
 
 // anySidecar is the first of the pods whose sidecar can be asked. The error is why
@@ -173,10 +134,4 @@ func (c *cluster) anySidecar(ctx context.Context, pods []corev1.Pod) (*corev1.Po
 		}
 	}
 	return nil, nil, first
-}
-
-// targetRef is a target of policies in a namespace.
-type targetRef struct {
-	namespace string
-	policy.TargetRef
 }

@@ -29,6 +29,12 @@ func (c *cluster) policies(ctx context.Context, namespace string) ([]v1alpha1.Ra
 	}
 }
 
+// targetRef is a target of policies in a namespace.
+type targetRef struct {
+	namespace string
+	policy.TargetRef
+}
+
 // selection finds the pods of policies. It reads each target once.
 type selection struct {
 	reader  client.Reader

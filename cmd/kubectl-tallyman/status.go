@@ -36,12 +36,8 @@ const statusExample = `  # Is every pod enforcing?
   # All namespaces
   kubectl tallyman status -A`
 
-const (
-	// managerPort is that of the manager's operator API.
-	managerPort = 8082
-	// managerComponent is the label of the manager's pods.
-	managerComponent = "app.kubernetes.io/component"
-)
+// managerComponent is the label of the manager's pods.
+const managerComponent = "app.kubernetes.io/component"
 
 // statusOptions are the flags of status.
 type statusOptions struct {
@@ -149,7 +145,7 @@ func (c *cluster) store(ctx context.Context, namespace string) (*operator.StoreH
 }
 
 func (c *cluster) askStore(ctx context.Context, pod *corev1.Pod) (operator.StoreHealth, error) {
-	manager, err := c.forward.Client(pod.Namespace, pod.Name, managerPort)
+	manager, err := c.forward.Client(pod.Namespace, pod.Name, operator.ManagerPort)
 	if err != nil {
 		return operator.StoreHealth{}, err
 	}

@@ -49,7 +49,7 @@ func (w *world) manager(health operator.StoreHealth) string {
 	if err := w.admin.Status().Update(w.t.Context(), pod); err != nil {
 		w.t.Fatal(err)
 	}
-	w.kubelet.Forward(pod.Namespace, pod.Name, managerPort, serve(w.t, answering(map[string]any{operator.PathStore: health})))
+	w.kubelet.Forward(pod.Namespace, pod.Name, operator.ManagerPort, serve(w.t, answering(map[string]any{operator.PathStore: health})))
 	return system.Name
 }
 

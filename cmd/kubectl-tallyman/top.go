@@ -206,7 +206,7 @@ func (w *topWatch) whyNone(r view.Rates) error {
 	if first.Pod == "" {
 		return fmt.Errorf("the sidecar did not answer: %s", first.Error)
 	}
-	return fmt.Errorf("none of %s answered: pod %s: %s", count(len(r.Unanswered), "sidecar"), first.Pod, first.Error)
+	return fmt.Errorf("none of %s answered: pod %s: %s", view.Count(len(r.Unanswered), "sidecar"), first.Pod, first.Error)
 }
 
 // show writes an interval: a screen, a text or a value.

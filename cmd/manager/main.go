@@ -8,9 +8,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
@@ -71,17 +71,18 @@ func run(o options) error {
 	if err != nil {
 		return err
 	}
-	definitions := store.New(redisClient, o.prefix)
+	definitions, scripts := store.New(redisClient, o.prefix), store.Scripts()
+	maps.Copy(scripts, limiter.Scripts())
 	err = controller.Setup(mgr, controller.Options{
 		Store:    definitions,
-		Scripts:  slices.Concat(store.Scripts(), limiter.Scripts()),
+		Scripts:  scripts,
 		Resync:   o.resync,
 		Registry: metrics.Registry,
 	})
 	if injection != nil {
 		err = errors.Join(err, injection.setup(mgr))
 	}
-	err = errors.Join(err, serveOperatorAPI(mgr, definitions, o.operatorAddress))
+	err = errors.Join(err, serveOperatorAPI(mgr, definitions, scripts, o.operatorAddress))
 	// +kubebuilder:scaffold:builder
 	if err != nil {
 		return err

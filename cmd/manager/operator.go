@@ -2,15 +2,14 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"github.com/tallyman-dev/tallyman/internal/limiter"
 	"github.com/tallyman-dev/tallyman/internal/operator"
 	"github.com/tallyman-dev/tallyman/internal/operator/guard"
 	"github.com/tallyman-dev/tallyman/internal/respond"
@@ -19,7 +18,7 @@ import (
 
 // serveOperatorAPI has every replica, leader or not, tell the kubectl plugin how the
 // store is.
-func serveOperatorAPI(mgr ctrl.Manager, s *store.Store, address string) error {
+func serveOperatorAPI(mgr ctrl.Manager, s *store.Store, scripts map[string]*redis.Script, address string) error {
 	if address == "0" {
 		return nil
 	}
@@ -31,16 +30,14 @@ func serveOperatorAPI(mgr ctrl.Manager, s *store.Store, address string) error {
 		Name:     "operator API",
 		Listener: listener,
 		Server: &http.Server{
-			Handler:           newOperatorAPI(s),
+			Handler:           newOperatorAPI(s, scripts),
 			ReadHeaderTimeout: 10 * time.Second,
 			IdleTimeout:       time.Minute,
 		},
 	})
 }
 
-func newOperatorAPI(s *store.Store) http.Handler {
-	scripts := store.NamedScripts()
-	maps.Copy(scripts, limiter.NamedScripts())
+func newOperatorAPI(s *store.Store, scripts map[string]*redis.Script) http.Handler {
 	return guard.New(map[string]http.Handler{
 		"GET " + operator.PathStore: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			nodes, err := s.Health(r.Context(), scripts)

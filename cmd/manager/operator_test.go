@@ -34,7 +34,7 @@ func TestTheStoresHealthIsTold(t *testing.T) {
 
 func TestTheOperatorAPIHasAGuard(t *testing.T) {
 	server := testredis.Start(t)
-	api := newOperatorAPI(store.New(server.Client(t), store.DefaultPrefix))
+	api := newOperatorAPI(store.New(server.Client(t), store.DefaultPrefix), store.Scripts())
 	for host, code := range map[string]int{"127.0.0.1:8082": http.StatusOK, "evil.example": http.StatusForbidden} {
 		r := httptest.NewRequest("GET", operator.PathStore, nil)
 		r.Host = host
@@ -45,7 +45,7 @@ func TestTheOperatorAPIHasAGuard(t *testing.T) {
 		if err := json.Unmarshal(w.Body.Bytes(), &health); err != nil || w.Code != code {
 			t.Errorf("%s: got %d %s", host, w.Code, w.Body)
 		}
-		if code == http.StatusOK && (len(health.Nodes) != 1 || len(health.Nodes[0].MissingScripts) != 5) {
+		if code == http.StatusOK && (len(health.Nodes) != 1 || len(health.Nodes[0].MissingScripts) != len(store.Scripts())) {
 			t.Errorf("%s: got %+v", host, health)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tallyman-dev/tallyman/internal/controller"
 	"github.com/tallyman-dev/tallyman/internal/inject"
+	"github.com/tallyman-dev/tallyman/internal/operator"
 	"github.com/tallyman-dev/tallyman/internal/operator/guard"
 	"github.com/tallyman-dev/tallyman/internal/store"
 )
@@ -50,7 +51,7 @@ func parse() (options, error) {
 	flag.StringVar(&o.metricsAddress, "metrics-bind-address", "127.0.0.1:8080", "`address` of /metrics; 0 turns it off")
 	flag.BoolVar(&o.metricsSecure, "metrics-secure", false, "serve metrics over HTTPS, to those whom the API server authorizes")
 	flag.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 turns it off")
-	flag.StringVar(&o.operatorAddress, "operator-bind-address", "127.0.0.1:8082", "loopback `address` where kubectl tallyman asks how the store is, "+
+	flag.StringVar(&o.operatorAddress, "operator-bind-address", fmt.Sprintf("127.0.0.1:%d", operator.ManagerPort), "loopback `address` where kubectl tallyman asks how the store is, "+
 		"by way of a forwarded port; 0 turns it off")
 	flag.BoolVar(&o.leaderElect, "leader-elect", false, "be one of several managers, of which one is active")
 	flag.StringVar(&o.leaseNamespace, "leader-election-namespace", "", "`namespace` of the managers' lease (default that of the manager's pod)")

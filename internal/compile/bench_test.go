@@ -13,7 +13,7 @@ import (
 func BenchmarkNamespace(b *testing.B) {
 	policies := hundred()
 	for b.Loop() {
-		compile.Namespace(policies, nil)
+		new(compile.Compiler).Namespace(policies, nil)
 	}
 }
 

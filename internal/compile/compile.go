@@ -38,17 +38,6 @@ type Verdict struct {
 // Verdicts are in the order of the policies.
 type Verdicts []Verdict
 
-// Namespace judges the policies of one namespace.
-//
-// A policy that is not accepted has no definition, even if an earlier
-// generation of it was accepted: what is enforced follows from the objects as
-// they are and from nothing else, so that a restart of the manager or a flushed
-// store cannot change it, and Accepted=False always means "not enforced". The
-// schema refuses most invalid edits before they get here.
-func Namespace(policies []v1alpha1.RateLimitPolicy, targets Targets) Verdicts {
-	return new(Compiler).Namespace(policies, targets)
-}
-
 // Compiler judges the policies of one namespace again and again. It reads a spec
 // once for each generation: expressions take long to compile. The zero value has
 // read none. It is not safe for concurrent use.
@@ -66,7 +55,13 @@ type reading struct {
 	err      error
 }
 
-// Namespace is the function Namespace.
+// Namespace judges the policies of one namespace.
+//
+// A policy that is not accepted has no definition, even if an earlier
+// generation of it was accepted: what is enforced follows from the objects as
+// they are and from nothing else, so that a restart of the manager or a flushed
+// store cannot change it, and Accepted=False always means "not enforced". The
+// schema refuses most invalid edits before they get here.
 func (c *Compiler) Namespace(policies []v1alpha1.RateLimitPolicy, targets Targets) Verdicts {
 	verdicts, readings := make(Verdicts, len(policies)), make(map[string]reading, len(policies))
 	for i := range policies {

@@ -32,7 +32,7 @@ func limit(name string) v1alpha1.Limit {
 // its conditions.
 func statusOf(t *testing.T, p v1alpha1.RateLimitPolicy, f compile.Facts, condition string) (v1alpha1.RateLimitPolicyStatus, string) {
 	t.Helper()
-	status := compile.Status(&p, compile.Namespace([]v1alpha1.RateLimitPolicy{p}, nil)[0], f)
+	status := compile.Status(&p, new(compile.Compiler).Namespace([]v1alpha1.RateLimitPolicy{p}, nil)[0], f)
 	found := meta.FindStatusCondition(status.Conditions, condition)
 	if found == nil {
 		t.Fatalf("there is no condition %s in %v", condition, status.Conditions)

@@ -45,7 +45,7 @@ func TestACompilerJudgesAsIfItHadSeenNothingBefore(t *testing.T) {
 		{"back", []v1alpha1.RateLimitPolicy{made("b", 3, "a", limit("three"))}, nil},
 	} {
 		t.Run(step.name, func(t *testing.T) {
-			want := compile.Namespace(step.policies, step.targets)
+			want := new(compile.Compiler).Namespace(step.policies, step.targets)
 			for range 2 { // the second time nothing is new
 				if diff := cmp.Diff(want, compiler.Namespace(step.policies, step.targets)); diff != "" {
 					t.Error(diff)

@@ -37,7 +37,7 @@ func run(in input) output {
 		targets[target.TargetRef] = target.Selector
 	}
 
-	verdicts := compile.Namespace(in.Policies, targets)
+	verdicts := new(compile.Compiler).Namespace(in.Policies, targets)
 	out := output{Definitions: verdicts.Definitions(), Statuses: map[string]v1alpha1.RateLimitPolicyStatus{}}
 	for i := range in.Policies {
 		status := compile.Status(&in.Policies[i], verdicts[i], in.Facts)

@@ -39,11 +39,9 @@ var _ = Describe("A policy", func() {
 		Expect(definitions).To(HaveLen(1))
 		Expect(definitions["orders"].Selectors).To(Equal([]policy.Selector{{MatchLabels: orders}}))
 		Expect(definitions["orders"].UID).To(BeEquivalentTo(p.UID))
-		hashes := make([]string, len(scripts))
-		for i, script := range scripts {
-			hashes[i] = script.Hash()
+		for _, script := range scripts {
+			Expect(script.Exists(ctx, w.client()).Result()).To(Equal([]bool{true}))
 		}
-		Expect(w.client().ScriptExists(ctx, hashes...).Result()).NotTo(ContainElement(false))
 
 		w.beat(ctx, "orders-a", map[string]int64{"orders": 1})
 		Eventually(ctx, conditions(p)).Should(HaveKeyWithValue("Enforced", "False Partial 1"))

@@ -27,7 +27,7 @@ type Namespace string
 // Store is where definitions are published. store.Store is one.
 type Store interface {
 	Ping(ctx context.Context) error
-	LoadScripts(ctx context.Context, scripts []*redis.Script) error
+	LoadScripts(ctx context.Context, scripts map[string]*redis.Script) error
 	Publish(ctx context.Context, namespace string, definitions []policy.Definition) (store.Publication, error)
 	Enforcers(ctx context.Context, namespace string) ([]store.Enforcer, error)
 	Namespaces(ctx context.Context) ([]string, error)
@@ -52,7 +52,7 @@ const (
 type reconciler struct {
 	client.Client
 	store   Store
-	scripts []*redis.Script
+	scripts map[string]*redis.Script
 	events  events.EventRecorder
 	metrics *metrics
 	resync  time.Duration

@@ -11,6 +11,7 @@ import (
 	"github.com/tallyman-dev/tallyman/api/v1alpha1"
 	"github.com/tallyman-dev/tallyman/internal/compile"
 	"github.com/tallyman-dev/tallyman/internal/inject"
+	"github.com/tallyman-dev/tallyman/internal/target"
 )
 
 // pods are those of the namespace that serve, or will.
@@ -33,7 +34,7 @@ func (r *reconciler) pods(ctx context.Context, ns Namespace, policies []v1alpha1
 	}
 	var live []compile.Pod
 	for i := range list.Items {
-		if p := &list.Items[i]; isLive(p) {
+		if p := &list.Items[i]; target.IsLive(p) {
 			pod := observe(p, namespace.Labels)
 			pod.Bypasses = bypasses(p, services.Items)
 			live = append(live, pod)
@@ -61,8 +62,4 @@ func observe(p *corev1.Pod, namespace map[string]string) compile.Pod {
 		pod.Reason = inject.WhyNotReady(p)
 	}
 	return pod
-}
-
-func isLive(p *corev1.Pod) bool {
-	return p.DeletionTimestamp.IsZero() && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }

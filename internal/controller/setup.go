@@ -40,8 +40,8 @@ import (
 // Options are what the controller needs besides a manager.
 type Options struct {
 	Store Store
-	// Scripts that the store's nodes are to know.
-	Scripts []*redis.Script
+	// Scripts that the store's nodes are to know, by their names.
+	Scripts map[string]*redis.Script
 	// Resync is how often a namespace in which all is well is looked at;
 	// DefaultResync if zero.
 	Resync time.Duration
@@ -128,7 +128,7 @@ var enqueueOrphan = handler.TypedEnqueueRequestsFromMapFunc(
 var podChanged = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	before, isPod := e.ObjectOld.(*corev1.Pod)
 	after, isPodToo := e.ObjectNew.(*corev1.Pod)
-	return !isPod || !isPodToo || isLive(before) != isLive(after) || !maps.Equal(before.Labels, after.Labels)
+	return !isPod || !isPodToo || target.IsLive(before) != target.IsLive(after) || !maps.Equal(before.Labels, after.Labels)
 }}
 
 // targetChanged leaves out the updates of a target that choose the same pods, and of a

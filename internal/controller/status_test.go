@@ -51,7 +51,7 @@ func TestStatusesAreWrittenForASecondAtATime(t *testing.T) {
 		statuses := &slowStatuses{took: 300 * time.Millisecond}
 		r := &reconciler{Client: slowServer{statuses: statuses}, events: events.NewFakeRecorder(100)}
 		facts := compile.Facts{Published: true}
-		verdicts := compile.Namespace(policies, nil)
+		verdicts := new(compile.Compiler).Namespace(policies, nil)
 
 		changed, pending, err := r.writeStatuses(t.Context(), policies, verdicts, facts)
 		if err != nil || !changed || !pending {

@@ -34,7 +34,7 @@ var _ = Describe("A store that loses or garbles what it holds", func() {
 		Eventually(ctx, w.published).Should(HaveLen(1))
 		Eventually(ctx, w.store.Namespaces).Should(ContainElement(w.ns))
 		Eventually(ctx, func(ctx context.Context) ([]bool, error) {
-			return w.client().ScriptExists(ctx, scripts[len(scripts)-1].Hash()).Result()
+			return scripts["decide.lua"].Exists(ctx, w.client()).Result()
 		}).Should(Equal([]bool{true}))
 	})
 

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -53,11 +53,13 @@ var (
 	// managerConfig is the manager's: it has the rights of config/rbac and no others.
 	managerConfig *rest.Config
 	// logs are the managers'.
-	logs    = gbytes.NewBuffer()
-	scripts = slices.Concat(store.Scripts(), limiter.Scripts())
+	logs = gbytes.NewBuffer()
+	// scripts are those of the counters and of the definitions.
+	scripts = limiter.Scripts()
 )
 
 func TestController(t *testing.T) {
+	maps.Copy(scripts, store.Scripts())
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "Controller")
 }

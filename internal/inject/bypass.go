@@ -5,15 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
-
-// upstreamFlag tells the sidecar where the app is.
-const upstreamFlag = "--upstream=http://127.0.0.1:"
 
 // Bypass tells of a Service that leads past a pod's sidecar: it selects the pod and
 // has the number of the app's port, which has not changed. It is empty for all
@@ -39,29 +35,26 @@ func Bypass(pod *corev1.Pod, s *corev1.Service) string {
 // proxied is the port of the app that a pod's sidecar stands before, and the name
 // that it has taken over; 0 without such a sidecar.
 func proxied(pod *corev1.Pod) (name string, port int32) {
-	for _, c := range Outline(pod) {
-		if len(c.Args) == 1 && len(c.Ports) == 1 {
-			number, _ := strconv.ParseInt(strings.TrimPrefix(c.Args[0], upstreamFlag), 10, 32)
-			return c.Ports[0].Name, int32(number)
-		}
+	c := sidecarOf(pod)
+	if c == nil || len(c.Ports) == 0 {
+		return "", 0
 	}
-	return "", 0
+	value, _ := valueOf(c, upstreamFlag)
+	number, _ := strconv.ParseInt(value, 10, 32)
+	return c.Ports[0].Name, int32(number)
 }
 
-// Outline is as much of a pod's sidecar as this package looks at: as a pod's init
-// containers it stands for all of its containers. It is empty without a sidecar.
+// Outline is as much of a pod's sidecar as this package looks at, but for its operator
+// API: as a pod's init containers it stands for all of its containers. It is empty
+// without a sidecar.
 func Outline(pod *corev1.Pod) []corev1.Container {
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if c.Name != Container {
-			continue
-		}
-		outline := corev1.Container{Name: Container, Ports: slices.Clone(c.Ports[:min(1, len(c.Ports))])}
-		for _, arg := range c.Args {
-			if strings.HasPrefix(arg, upstreamFlag) {
-				outline.Args = []string{arg}
-			}
-		}
-		return []corev1.Container{outline}
+	c := sidecarOf(pod)
+	if c == nil {
+		return nil
 	}
-	return nil
+	outline := corev1.Container{Name: Container, Ports: slices.Clone(c.Ports[:min(1, len(c.Ports))])}
+	if port, found := valueOf(c, upstreamFlag); found {
+		outline.Args = []string{upstreamFlag + port}
+	}
+	return []corev1.Container{outline}
 }

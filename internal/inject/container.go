@@ -44,9 +44,9 @@ func newContainer(pod *corev1.Pod, c Config, t tuning, app corev1.ContainerPort)
 			fmt.Sprintf("--listen=:%d", proxy),
 			upstreamFlag + strconv.Itoa(int(app.ContainerPort)),
 			fmt.Sprintf("--admin-listen=:%d", admin),
-			// The plugin finds the port here. It is not declared below, where it would
+			// OperatorPort finds the port here. It is not declared below, where it would
 			// say that others than the pod itself can reach it.
-			fmt.Sprintf("--operator-listen=127.0.0.1:%d", operator),
+			fmt.Sprintf("%s127.0.0.1:%d", operatorFlag, operator),
 			"--pod-labels-file=" + volumePath + "/" + labelsFile,
 			"--prefix=" + c.Prefix,
 			"--probe-from=$(NODE_ADDRESSES)",

@@ -101,13 +101,6 @@ func IsAsked(pod, namespace map[string]string) bool {
 	return namespace[NamespaceLabel] == "enabled"
 }
 
-// HasSidecar says whether the pod has a container of the sidecar's name, wherever
-// it is from.
-func HasSidecar(pod *corev1.Pod) bool {
-	named := func(c corev1.Container) bool { return c.Name == Container }
-	return slices.ContainsFunc(pod.Spec.InitContainers, named) || slices.ContainsFunc(pod.Spec.Containers, named)
-}
-
 // isMirror tells the images of static pods, which the API server only shows.
 func isMirror(pod *corev1.Pod) bool {
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]

@@ -12,16 +12,11 @@ var decideSource string
 
 var decideScript = redis.NewScript(decideSource)
 
-// NamedScripts are those of Scripts, by the names of their files.
-func NamedScripts() map[string]*redis.Script {
-	return map[string]*redis.Script{"decide.lua": decideScript}
-}
-
-// Scripts returns the scripts that Redis counts with, for loading them ahead
-// of their first use. Loading is not required: a server that does not know a
+// Scripts are those that Redis counts with, by the names of their files, for loading
+// them ahead of their first use. Loading is not required: a server that does not know a
 // script is sent it.
-func Scripts() []*redis.Script {
-	return []*redis.Script{decideScript}
+func Scripts() map[string]*redis.Script {
+	return map[string]*redis.Script{"decide.lua": decideScript}
 }
 
 // once is a command that go-redis sends at most once. Its clients repeat a

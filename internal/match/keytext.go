@@ -19,13 +19,22 @@ func (l *Limit) KeyText(r *Request, client string) string {
 	if len(l.key.parts) == 0 {
 		return textShared
 	}
-	texts := make([]string, len(l.key.parts))
-	for i := range l.key.parts {
-		if texts[i] = l.key.parts[i].text(r, client); texts[i] == "" {
+	texts := l.texts(r, client)
+	for i := range texts {
+		if texts[i] == "" {
 			texts[i] = textMissing
 		}
 	}
 	return strings.Join(texts, ", ")
+}
+
+// texts are those of the key's parts, in their order; "" is one that the request lacks.
+func (l *Limit) texts(r *Request, client string) []string {
+	var texts []string
+	for i := range l.key.parts {
+		texts = append(texts, l.key.parts[i].text(r, client))
+	}
+	return texts
 }
 
 // PublicText is the text of an Outcome's key without what may be secret: addresses,

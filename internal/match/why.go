@@ -23,7 +23,7 @@ func (l *Limit) Explain(r *Request) Explanation {
 	e := Explanation{Outcome: l.Evaluate(r)}
 	why, applies := l.whyApplies(r)
 	if e.Why = why; applies {
-		e.Values = l.values(r)
+		e.Values = l.texts(r, "")
 		e.Why = l.whyCounted(e)
 	}
 	if e.Err != nil {
@@ -60,12 +60,4 @@ func (l *Limit) whyCounted(e Explanation) string {
 	default:
 		return e.Why
 	}
-}
-
-func (l *Limit) values(r *Request) []string {
-	var values []string
-	for i := range l.key.parts {
-		values = append(values, l.key.parts[i].text(r, ""))
-	}
-	return values
 }

@@ -1,7 +1,7 @@
-// Package operator has the messages between the kubectl plugin and a sidecar: what
-// is asked of the sidecar's operator API, and what it answers. Both sides import it,
-// so it needs the standard library only.
+// Package operator has the messages between the kubectl plugin and a sidecar or the
+// manager: what is asked of their operator APIs, and what these answer. Both sides
+// import it, so it needs the standard library only.
 //
 // Every body is JSON, and every error a problem document (RFC 9457) with a detail
-// for people. All times are whole milliseconds.
+// for people. Times are whole milliseconds, or microseconds where a name says so.
 package operator

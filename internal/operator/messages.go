@@ -5,6 +5,10 @@ import "time"
 // TopPatience is for how long a sidecar goes on counting keys that nobody asks for.
 const TopPatience = 15 * time.Second
 
+// ManagerPort is the port of the manager's API, at a loopback address, unless it is told
+// another one. A sidecar's is in its container's arguments.
+const ManagerPort = 8082
+
 // Header is one that every request to the API must have, with any value. A web page
 // cannot send it across origins, nor can who makes an app fetch a URL of his choice.
 const Header = "X-Tallyman-Operator"
@@ -21,10 +25,10 @@ const (
 	// shared count is reset for all pods, and what the pod that is asked knows of it is
 	// forgotten. The others follow within a second or a Synced limit's interval; only
 	// the counts of a Split, and of backstops, are each pod's own, so that each pod has
-	// to be asked.
+	// to be asked. A pod that knows no such counter answers with status 404.
 	PathReset = "/v1/reset"
-	// PathRefund takes a Change by POST, and answers with a Changed. Slots of
-	// Concurrency cannot be given back, but reset.
+	// PathRefund takes a Change by POST, and answers with a Changed, or as PathReset
+	// does. Slots of Concurrency cannot be given back, but reset.
 	PathRefund = "/v1/refund"
 	// PathStore takes no body, by GET, and answers with a StoreHealth. It is the
 	// manager's, not a sidecar's.

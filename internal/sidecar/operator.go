@@ -134,7 +134,7 @@ func counterOf(c operator.Change) tallyman.Counter {
 func answerChange(w http.ResponseWriter, done string, c operator.Change, state tallyman.CounterState, err error, log *slog.Logger) {
 	switch {
 	case errors.Is(err, tallyman.ErrNoCounter):
-		respond.Problem(w, http.StatusBadRequest, err.Error())
+		respond.Problem(w, http.StatusNotFound, err.Error())
 	case err != nil: // which is not told, since it can name the store
 		respond.Problem(w, http.StatusServiceUnavailable, "the store did not answer in time: the counter may have been changed, or not")
 	default:

@@ -86,8 +86,8 @@ func modifyResponse(r *http.Response) error {
 	return nil
 }
 
-// complainEvery is the shortest time between two lines of the log about an app
-// that does not answer. Not the change of its state is what is told: a client
+// complainEvery is the shortest time between two lines of the log about the same, such
+// as an app that does not answer. Not the change of its state is what is told: a client
 // can bring that about as often as it likes, with gRPC to an app that has none.
 const complainEvery = time.Minute
 

@@ -21,7 +21,7 @@ const leaveTimeout = 2 * time.Second
 // Run serves until the context ends, lets the requests that are under way end,
 // and withdraws from the store. That is no error.
 func Run(ctx context.Context, c Config, log *slog.Logger) error {
-	tracer, err := tracing.FromEnv(ctx, c.Limiter.Namespace, c.Limiter.Pod, log)
+	tracer, err := tracing.FromEnv(ctx, c.Limiter.Namespace, c.Limiter.Pod, tracingFailed(log))
 	if err != nil {
 		// As OpenTelemetry has it, and as requests want it: they are served.
 		log.Warn("Tracing is off", "error", err)
@@ -56,6 +56,16 @@ func Run(ctx context.Context, c Config, log *slog.Logger) error {
 		return err
 	}
 	return serve(ctx, services, c.DrainTimeout, log)
+}
+
+// tracingFailed logs what OpenTelemetry cannot do, now and then.
+func tracingFailed(log *slog.Logger) func(error) {
+	var complaint occasion
+	return func(err error) {
+		if complaint.due(time.Now()) {
+			log.Warn("Tracing does not work as it should; some spans are lost", "error", err)
+		}
+	}
 }
 
 // leave takes leave of somebody. The context has ended; they still have to hear of it.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -69,20 +68,8 @@ func healthOf(ctx context.Context, node *redis.Client, scripts map[string]*redis
 	if h.Address == failoverAddr {
 		h.Address = "the master by Sentinel"
 	}
-	names := slices.Sorted(maps.Keys(scripts))
-	hashes := make([]string, len(names))
-	for i, name := range names {
-		hashes[i] = scripts[name].Hash()
-	}
-	known, err := node.ScriptExists(ctx, hashes...).Result()
-	if err != nil {
-		h.Err = err
+	if h.Missing, h.Err = missingScripts(ctx, node, scripts); h.Err != nil {
 		return h
-	}
-	for i, name := range names {
-		if !known[i] {
-			h.Missing = append(h.Missing, name)
-		}
 	}
 	began := time.Now()
 	h.Err = node.Ping(ctx).Err()

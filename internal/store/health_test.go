@@ -15,7 +15,7 @@ import (
 // health is of nodes that are known.
 func health(t *testing.T, s *store.Store) []store.NodeHealth {
 	t.Helper()
-	nodes, err := s.Health(t.Context(), store.NamedScripts())
+	nodes, err := s.Health(t.Context(), store.Scripts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestEachMasterOfAClusterTellsHowItIs(t *testing.T) {
 		server.Kill()
 	}
 	lost := open(t, store.ConnectOptions{URL: strings.Replace(cluster.URL(), "redis:", "redis+cluster:", 1)})
-	if nodes, err := lost.Health(t.Context(), store.NamedScripts()); err == nil || !strings.Contains(err.Error(), "masters") {
+	if nodes, err := lost.Health(t.Context(), store.Scripts()); err == nil || !strings.Contains(err.Error(), "masters") {
 		t.Errorf("without masters: %+v, %v", nodes, err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // LoadScripts makes every node of the store know the scripts: all of a Redis
 // Cluster, replicas too, since they may be promoted. A node that knows them all
 // is only asked.
-func (s *Store) LoadScripts(ctx context.Context, scripts []*redis.Script) error {
+func (s *Store) LoadScripts(ctx context.Context, scripts map[string]*redis.Script) error {
 	load := func(ctx context.Context, node *redis.Client) error { return loadScripts(ctx, node, scripts) }
 	var err error
 	switch client := s.client.(type) {
@@ -29,33 +29,38 @@ func (s *Store) LoadScripts(ctx context.Context, scripts []*redis.Script) error 
 	return nil
 }
 
-func loadScripts(ctx context.Context, node *redis.Client, scripts []*redis.Script) error {
-	hashes := make([]string, len(scripts))
-	for i, script := range scripts {
-		hashes[i] = script.Hash()
-	}
-	known, err := node.ScriptExists(ctx, hashes...).Result()
-	if err != nil || !slices.Contains(known, false) {
-		return err
-	}
-	for i, script := range scripts {
-		if !known[i] {
-			if err := script.Load(ctx, node).Err(); err != nil {
-				return err
-			}
+func loadScripts(ctx context.Context, node *redis.Client, scripts map[string]*redis.Script) error {
+	missing, err := missingScripts(ctx, node, scripts)
+	for _, name := range missing {
+		if err == nil {
+			err = scripts[name].Load(ctx, node).Err()
 		}
 	}
-	return nil
+	return err
 }
 
-// NamedScripts are those of this package, by the names of their files.
-func NamedScripts() map[string]*redis.Script {
+// missingScripts are the names of those that a node does not know, sorted.
+func missingScripts(ctx context.Context, node *redis.Client, scripts map[string]*redis.Script) (missing []string, err error) {
+	names := slices.Sorted(maps.Keys(scripts))
+	hashes := make([]string, len(names))
+	for i, name := range names {
+		hashes[i] = scripts[name].Hash()
+	}
+	known, err := node.ScriptExists(ctx, hashes...).Result()
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		if !known[i] {
+			missing = append(missing, name)
+		}
+	}
+	return missing, nil
+}
+
+// Scripts are those of this package, by the names of their files.
+func Scripts() map[string]*redis.Script {
 	return map[string]*redis.Script{
 		"publish.lua": publishScript, "load.lua": loadScript, "beat.lua": beatScript, "enforcers.lua": enforcersScript,
 	}
-}
-
-// Scripts are those of this package.
-func Scripts() []*redis.Script {
-	return slices.Collect(maps.Values(NamedScripts()))
 }

@@ -48,3 +48,9 @@ func Selector(s *metav1.LabelSelector) *policy.Selector {
 	}
 	return out
 }
+
+// IsLive says whether a pod counts among those of a target: it is neither being deleted
+// nor done.
+func IsLive(p *corev1.Pod) bool {
+	return p.DeletionTimestamp.IsZero() && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}

@@ -168,12 +168,7 @@ func (e *Explained) writeRest(w io.Writer, s Style) error {
 		b.WriteByte('\n')
 		_ = t.write(&b, s) // it never fails
 	}
-	for i, note := range e.Notes {
-		if i == 0 {
-			b.WriteByte('\n')
-		}
-		fmt.Fprintf(&b, "%s %s\n", s.paint(yellow, "note:"), message(note))
-	}
+	writeNotes(&b, e.Notes, s)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -193,7 +188,7 @@ func (e *Explained) summary(s Style) string {
 	if len(e.Limits) == 0 {
 		return who + " enforces no limit."
 	}
-	return fmt.Sprintf("%s enforces %s of %s.", who, count(len(e.Limits), "limit"), count(len(policies), "policy"))
+	return fmt.Sprintf("%s enforces %s of %s.", who, Count(len(e.Limits), "limit"), Count(len(policies), "policy"))
 }
 
 // verdict is the answer about a request, in a sentence.
@@ -380,14 +375,3 @@ func keyText(key []string) string {
 }
 
 func orDash(s string) string { return cmp.Or(s, "-") }
-
-// count is "1 limit", "2 limits".
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	if stem, ok := strings.CutSuffix(noun, "y"); ok {
-		return fmt.Sprintf("%d %sies", n, stem)
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}

@@ -188,6 +188,10 @@ func isStale(p *v1alpha1.RateLimitPolicy, c *metav1.Condition) bool {
 	return c.ObservedGeneration != p.Generation
 }
 
+// risks are the conditions that are there only while they are true, and something is
+// amiss. All others should be true.
+var risks = []string{v1alpha1.ConditionEvadable, v1alpha1.ConditionBypassed}
+
 // notes are the conditions that are not as they should be.
 func (p *Selected) notes() (notes []string) {
 	if len(p.Policy.Status.Conditions) == 0 {
@@ -195,15 +199,11 @@ func (p *Selected) notes() (notes []string) {
 			p.Policy.Name)}
 	}
 	for _, c := range p.Policy.Status.Conditions {
-		good := metav1.ConditionTrue
-		if c.Type == v1alpha1.ConditionEvadable {
-			good = metav1.ConditionFalse
-		}
 		switch {
 		case isStale(p.Policy, &c):
 			notes = append(notes, fmt.Sprintf("policy %s: the manager has not looked at generation %d: is it running?", p.Policy.Name, p.Policy.Generation))
 			return notes
-		case c.Status != good:
+		case slices.Contains(risks, c.Type) == (c.Status == metav1.ConditionTrue):
 			notes = append(notes, fmt.Sprintf("policy %s: %s is %s (%s): %s", p.Policy.Name, c.Type, c.Status, c.Reason, c.Message))
 		}
 	}

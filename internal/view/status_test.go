@@ -59,7 +59,8 @@ func TestStatusIsShown(t *testing.T) {
 	good := &PodState{Namespace: "shop", Name: "a", Version: "v1", Generations: map[string]int64{"p": 2, "q": 2}}
 	bad := &PodState{Namespace: "shop", Name: "b", Generations: map[string]int64{"q": 1}}
 	s := NewStatus([]Selected{
-		{Policy: judged(t, "p", 2, "Accepted True Accepted", "Programmed True Programmed", "Enforced True Enforced", "Evadable True ClientChosenKey"),
+		{Policy: judged(t, "p", 2, "Accepted True Accepted", "Programmed True Programmed", "Enforced True Enforced",
+			"Evadable True ClientChosenKey", "Bypassed True NumericTargetPort"),
 			Pods: []*PodState{good, bad}},
 		{Policy: judged(t, "q", 1, "Accepted True Accepted"), Pods: []*PodState{good, bad}},
 		{Policy: judged(t, "r", 2, "Accepted False Invalid")},
@@ -83,6 +84,7 @@ shop       a    v1       p 2, q 2
 the store does not answer the manager: no node answered
 
 note: policy p: Evadable is True (ClientChosenKey): why
+note: policy p: Bypassed is True (NumericTargetPort): why
 note: policy q: the manager has not looked at generation 2: is it running?
 note: policy r: Accepted is False (Invalid): why
 `

@@ -28,17 +28,12 @@ func (s *Status) WriteText(w io.Writer, style Style) error {
 		}
 	}
 	if more := len(s.Pods) - maxPods; more > 0 {
-		fmt.Fprintf(&b, "and %s more\n", count(more, "pod"))
+		fmt.Fprintf(&b, "and %s more\n", Count(more, "pod"))
 	}
 	if s.Store != nil && s.Store.Error != "" {
 		fmt.Fprintf(&b, "\n%s %s\n", style.paint(red, "the store does not answer the manager:"), message(s.Store.Error))
 	}
-	for i, note := range s.Notes {
-		if i == 0 {
-			b.WriteByte('\n')
-		}
-		fmt.Fprintf(&b, "%s %s\n", style.paint(yellow, "note:"), message(note))
-	}
+	writeNotes(&b, s.Notes, style)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -60,7 +55,7 @@ func (s *Status) summary(style Style) string {
 		return fmt.Sprintf("All %d policies %s by all their pods.\n", all, style.paint(green, "are enforced"))
 	default:
 		return fmt.Sprintf("%s by all pods: %s (%d of %s)\n",
-			style.paint(red, "Not enforced"), strings.Join(not, ", "), len(not), count(all, "policy"))
+			style.paint(red, "Not enforced"), strings.Join(not, ", "), len(not), Count(all, "policy"))
 	}
 }
 

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -73,6 +74,16 @@ func cleanAll(values []string) string {
 	return strings.Join(cleaned, ", ")
 }
 
+// writeNotes shows notes below what they are about.
+func writeNotes(b *strings.Builder, notes []string, s Style) {
+	for i, note := range notes {
+		if i == 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(b, "%s %s\n", s.paint(yellow, "note:"), message(note))
+	}
+}
+
 // wait is a time to wait in milliseconds, for people. Seconds are enough beyond a few
 // of them, and are rounded up: earlier would be too early.
 func wait(ms int64) string {
@@ -86,4 +97,15 @@ func wait(ms int64) string {
 // length is a length of time in milliseconds, exactly.
 func length(ms int64) string {
 	return policy.Duration(time.Duration(ms) * time.Millisecond).String()
+}
+
+// Count is "1 limit", "2 limits".
+func Count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	if stem, ok := strings.CutSuffix(noun, "y"); ok {
+		return fmt.Sprintf("%d %sies", n, stem)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -31,7 +31,7 @@ type topRow struct {
 // WriteText shows rates: the most refused first.
 func (r *Rates) WriteText(w io.Writer, o TopOptions) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s answered\n", r.At.Format(time.TimeOnly), count(r.Pods, "sidecar"))
+	fmt.Fprintf(&b, "%s  %s answered\n", r.At.Format(time.TimeOnly), Count(r.Pods, "sidecar"))
 	r.writeUnanswered(&b, o.Style)
 	rows := r.rows(o.ByKey)
 	t := table{head: []string{"POLICY", "LIMIT", "REFUSED/S", "ADMITTED/S"}}

@@ -2,6 +2,7 @@ package tallyman
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -126,7 +127,7 @@ func TestTheDocumentedUsersOfRedisSuffice(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := manager.LoadScripts(t.Context(), slices.Concat(store.Scripts(), limiter.Scripts())); err != nil {
+	if err := manager.LoadScripts(t.Context(), allScripts()); err != nil {
 		t.Error(err)
 	}
 	publish(definition(t, "orders", 1, everyWay()))
@@ -169,7 +170,7 @@ func TestTheDocumentedUsersOfRedisSuffice(t *testing.T) {
 	if err := manager.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if nodes, err := manager.Health(t.Context(), store.NamedScripts()); err != nil || nodes[0].Err != nil {
+	if nodes, err := manager.Health(t.Context(), store.Scripts()); err != nil || nodes[0].Err != nil {
 		t.Errorf("health: %+v, %v", nodes, err)
 	}
 	if err := pod.Close(t.Context()); err != nil {
@@ -201,7 +202,7 @@ func TestPodsThatMaySendNoScriptsUseTheManagers(t *testing.T) {
 	manager := store.New(server.as(t, "manager"), store.DefaultPrefix)
 	load := func() {
 		t.Helper()
-		if err := manager.LoadScripts(t.Context(), slices.Concat(store.Scripts(), limiter.Scripts())); err != nil {
+		if err := manager.LoadScripts(t.Context(), allScripts()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -252,7 +253,7 @@ func TestTheDocumentedUsersSufficeOnACluster(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	manager := store.New(client, store.DefaultPrefix)
-	if err := manager.LoadScripts(t.Context(), slices.Concat(store.Scripts(), limiter.Scripts())); err != nil {
+	if err := manager.LoadScripts(t.Context(), allScripts()); err != nil {
 		t.Error(err)
 	}
 	if _, err := manager.Publish(t.Context(), "shop", []policy.Definition{definition(t, "orders", 1, everyWay())}); err != nil {
@@ -272,7 +273,7 @@ func TestTheDocumentedUsersSufficeOnACluster(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if nodes, err := manager.Health(t.Context(), store.NamedScripts()); err != nil || len(nodes) != 2 || nodes[0].Err != nil {
+	if nodes, err := manager.Health(t.Context(), store.Scripts()); err != nil || len(nodes) != 2 || nodes[0].Err != nil {
 		t.Errorf("health: %+v, %v", nodes, err)
 	}
 	for _, node := range cluster.Servers {
@@ -396,4 +397,11 @@ func (s *aclServer) contents(t *testing.T) string {
 		fmt.Fprintf(&text, "%s %q\n", key, s.admin.Dump(t.Context(), key).Val())
 	}
 	return text.String()
+}
+
+// allScripts are those that the manager loads.
+func allScripts() map[string]*redis.Script {
+	all := store.Scripts()
+	maps.Copy(all, limiter.Scripts())
+	return all
 }

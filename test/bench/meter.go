@@ -1,16 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tallyman-dev/tallyman/test/proc"
 )
 
 // reading is what had been used up at a moment.
@@ -28,7 +28,7 @@ func (s *server) read(ctx context.Context, commands []string) (r reading, err er
 	if r.calls, err = s.calls(ctx, commands); err != nil {
 		return r, err
 	}
-	if r.redis, err = cpuOf(s.pid); err != nil {
+	if r.redis, err = proc.CPU(s.pid); err != nil {
 		return r, err
 	}
 	if r.machine, err = cpuOfMachine(); err != nil {
@@ -38,7 +38,7 @@ func (s *server) read(ctx context.Context, commands []string) (r reading, err er
 		return r, err
 	}
 	for _, pid := range s.peers {
-		peer, err := cpuOf(pid)
+		peer, err := proc.CPU(pid)
 		if err != nil {
 			return r, err
 		}
@@ -63,27 +63,6 @@ func cpuOfSelf() (time.Duration, error) {
 		return 0, err
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), nil
-}
-
-// cpuOf is the CPU time of all threads of a process, which are to live as long as it.
-func cpuOf(pid int) (total time.Duration, err error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err != nil {
-		return 0, err
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return 0, err
-		}
-		first, _, _ := bytes.Cut(text, []byte(" "))
-		ns, err := strconv.ParseInt(string(first), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read %s: %w", file, err)
-		}
-		total += time.Duration(ns)
-	}
-	return total, nil
 }
 
 func cpuOfMachine() (time.Duration, error) {

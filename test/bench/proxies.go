@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tallyman-dev/tallyman/internal/policy"
+	"github.com/tallyman-dev/tallyman/test/proc"
 )
 
 // The names of the contestants that are in front of an app. The first is none: its
@@ -64,7 +65,7 @@ type process struct {
 func startProcess(ctx context.Context, addr string, cmd *exec.Cmd) (*process, error) {
 	var complaints bytes.Buffer
 	cmd.Stderr = &complaints
-	exited, err := runToItsEnd(cmd)
+	exited, err := proc.Start(cmd)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
@@ -103,7 +104,7 @@ func startSelf(ctx context.Context, command string, others ...string) (*process,
 	if err != nil {
 		return nil, err
 	}
-	addr, err := freeAddr()
+	addr, err := proc.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +158,7 @@ func startSidecar(mode policy.DistributionMode) func(ctx context.Context, s site
 		if err := os.WriteFile(file, fmt.Appendf(nil, proxyPolicy, plenty.Requests, plenty.Window, cmp.Or(mode, policy.Leased), path), 0o600); err != nil {
 			return nil, err
 		}
-		addr, err := freeAddr()
+		addr, err := proc.FreeAddress()
 		if err != nil {
 			return nil, err
 		}
@@ -238,7 +239,7 @@ http {
 
 // startNginx runs one with one worker, which has a core as the others have all.
 func startNginx(ctx context.Context, s site) (*process, error) {
-	addr, err := freeAddr()
+	addr, err := proc.FreeAddress()
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tallyman-dev/tallyman/test/proc"
 )
 
 // The names of the cases of proxies.
@@ -226,7 +228,7 @@ func (p *proxyBench) spentBy(proxy *process) (s spent, err error) {
 	}
 	cpus := map[int]time.Duration{proxy.pid: 0, p.app.pid: 0, p.server.pid: 0}
 	for pid := range cpus {
-		if cpus[pid], err = cpuOf(pid); err != nil {
+		if cpus[pid], err = proc.CPU(pid); err != nil {
 			return s, err
 		}
 		s.ours += cpus[pid]

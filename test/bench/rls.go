@@ -19,6 +19,7 @@ import (
 	"github.com/tallyman-dev/tallyman/internal/policy"
 	"github.com/tallyman-dev/tallyman/internal/sidecar/envoy"
 	public "github.com/tallyman-dev/tallyman/pkg/tallyman"
+	"github.com/tallyman-dev/tallyman/test/proc"
 )
 
 // The names of the contestants that are asked by Envoy's rate limit service. The
@@ -139,7 +140,7 @@ func rlsPeerProcesses() (pids []int, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("BENCH_RLS_PEER_PIDS: %q is not the number of a process", text)
 		}
-		if cpu, err := cpuOf(pid); err != nil || cpu == 0 {
+		if cpu, err := proc.CPU(pid); err != nil || cpu == 0 {
 			return nil, fmt.Errorf("BENCH_RLS_PEER_PIDS: there is no process %d", pid)
 		}
 		pids = append(pids, pid)

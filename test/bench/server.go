@@ -8,13 +8,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tallyman-dev/tallyman/test/proc"
 )
 
 // server is the redis-server that all contestants use.
@@ -35,7 +35,7 @@ func startServer(ctx context.Context) (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find redis-server (install it, or set REDIS_SERVER to the path of one): %w", err)
 	}
-	addr, err := freeAddr()
+	addr, err := proc.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func startServer(ctx context.Context) (*server, error) {
 	}
 	host, port, _ := net.SplitHostPort(addr)
 	cmd := exec.Command(binary, "--bind", host, "--port", port, "--dir", dir, "--save", "", "--appendonly", "no")
-	exited, err := runToItsEnd(cmd)
+	exited, err := proc.Start(cmd)
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, fmt.Errorf("start %s: %w", binary, err)
@@ -62,32 +62,6 @@ func startServer(ctx context.Context) (*server, error) {
 		return nil, fmt.Errorf("start %s: %w", binary, err)
 	}
 	return s, nil
-}
-
-// runToItsEnd starts a process that the kernel kills when we end. The kernel
-// takes the end of the starting thread for ours, so that thread stays.
-func runToItsEnd(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started, ended := make(chan error), make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		defer close(ended)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait()
-		}
-	}()
-	return ended, <-started
-}
-
-func freeAddr() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String(), nil
 }
 
 func (s *server) await(ctx context.Context, exited <-chan struct{}) error {

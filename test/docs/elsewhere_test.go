@@ -13,6 +13,7 @@ var elsewhere = []struct{ page, command, why string }{
 	{"docs/install.md", "kubectl apply --server-side -k .", "needs the repository on the network: TestTheKustomizationOfTheDocsHasTheImages"},
 	{"docs/observability.md", "kubectl apply --server-side -k .", "needs the Prometheus Operator's kinds: TestWhomToScrapeIsThere"},
 	{"docs/plugin.md", "kubectl tallyman ", "needs pods with sidecars: TestThePluginsGuideShowsWhatHappens"},
+	{"docs/troubleshooting.md", "kubectl tallyman status", "as on docs/plugin.md"},
 	{"docs/plugin.md", "kubectl krew", "needs krew; the manifest is held by TestTheManifestLeadsToTheArchives"},
 	{"docs/ways-in.md", "curl -s http://127.0.0.1:8082/v1/check", "needs the sidecar of a block before it: TestExamplesOfOpenAPIAreTrue"},
 	{"docs/redis.md", "sidecar --store rediss://", "needs a server with certificates: TestMutualTLSServes"},

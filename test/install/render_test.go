@@ -18,10 +18,12 @@ func TestTheChartIsTheSameAsTheKustomizations(t *testing.T) {
 	}{
 		"by default":      {root + "/config/default", nil},
 		"with components": {"testdata/components", []string{"--set=replicas=1,injection.enabled=false"}},
+		"with monitoring": {root + "/test/monitoring/testdata/monitored", []string{"--set=monitors.enabled=true"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := build(t, test.kustomization)
-			delete(want, "Namespace "+system) // of a release, it is who installs it that makes the namespace
+			delete(want, "Namespace "+system)       // of a release, it is who installs it that makes the namespace
+			delete(want, "PrometheusRule tallyman") // alerts are the component's only
 			if diff := cmp.Diff(want, render(t, test.values...).withoutHelms()); diff != "" {
 				t.Errorf("kustomize build and helm template (-kustomize +helm):\n%s", diff)
 			}

@@ -11,6 +11,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/tallyman-dev/tallyman/test/proc"
 )
 
 // manager is a manager that runs.
@@ -33,11 +35,11 @@ func buildManager(ctx context.Context, root, dir string) (string, error) {
 
 // startManager does not wait for it.
 func (b *bench) startManager() (*manager, error) {
-	health, err := freeAddress()
+	health, err := proc.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := freeAddress()
+	metrics, err := proc.FreeAddress()
 	if err != nil {
 		return nil, err
 	}

@@ -1,19 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/tallyman-dev/tallyman/test/proc"
 )
 
 // process is a program that this one has started.
@@ -23,7 +22,6 @@ type process struct {
 }
 
 // start runs a program with its output in a file. The kernel kills it when we end.
-// It takes the end of the starting thread for ours, so that thread stays.
 func start(log string, program string, args ...string) (*process, error) {
 	output, err := os.Create(log)
 	if err != nil {
@@ -32,18 +30,8 @@ func start(log string, program string, args ...string) (*process, error) {
 	defer func() { _ = output.Close() }()
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started, exited := make(chan error), make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		defer close(exited)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
-		}
-	}()
-	if err := <-started; err != nil {
+	exited, err := proc.Start(cmd)
+	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(program), err)
 	}
 	return &process{cmd, exited}, nil
@@ -92,26 +80,8 @@ func poll(ctx context.Context, interval time.Duration, ready func() bool) error 
 	return nil
 }
 
-// cpu is the time that all threads of the process have run, those that ended left out.
-func (p *process) cpu() (total time.Duration, err error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return 0, err
-		}
-		first, _, _ := bytes.Cut(text, []byte(" "))
-		ns, err := strconv.ParseInt(string(first), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("read %s: %w", file, err)
-		}
-		total += time.Duration(ns)
-	}
-	return total, nil
-}
+// cpu is the time that the process has run.
+func (p *process) cpu() (time.Duration, error) { return proc.CPU(p.cmd.Process.Pid) }
 
 // resident is the memory of the process in MiB: now, and the most that it was.
 func (p *process) resident() (now, most float64, err error) {
@@ -131,12 +101,4 @@ func kilobytes(status, name string) float64 {
 		}
 	}
 	return 0
-}
-
-func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return listener.Addr().String(), listener.Close()
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tallyman-dev/tallyman/test/proc"
 )
 
 // redisServer is the store of all.
@@ -32,7 +34,7 @@ func startRedis(ctx context.Context, dir string) (*redisServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find redis-server (install it, or set REDIS_SERVER to the path of one): %w", err)
 	}
-	address, err := freeAddress()
+	address, err := proc.FreeAddress()
 	if err != nil {
 		return nil, err
 	}

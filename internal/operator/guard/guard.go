@@ -4,7 +4,7 @@
 // for them: a browser on the operator's machine, or the app in the pod. They choose
 // the URL, and cannot choose all else.
 //
-// It imports the standard library and package respond only.
+// It imports the standard library, package operator and package respond only.
 package guard
 
 import (

@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -27,8 +24,9 @@ const serviceName = "tallyman-sidecar"
 // OTEL_TRACES_EXPORTER=otlp. Those about sampling, batches, headers, TLS and the
 // resource are read as well.
 //
-// A collector that is down is no error: spans are dropped, and the log tells of it.
-func FromEnv(ctx context.Context, namespace, pod string, log *slog.Logger) (*Tracer, error) {
+// A collector that is down is no error: spans are dropped, and failed is told of each
+// failure, of which there can be many. It must be safe for concurrent use.
+func FromEnv(ctx context.Context, namespace, pod string, failed func(error)) (*Tracer, error) {
 	on, err := isOn()
 	if err != nil || !on {
 		return nil, err
@@ -46,7 +44,7 @@ func FromEnv(ctx context.Context, namespace, pod string, log *slog.Logger) (*Tra
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	otel.SetErrorHandler(complaints(log))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
 	return newTracer(sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))), nil
 }
 
@@ -80,19 +78,4 @@ func newExporter(ctx context.Context) (exporter sdktrace.SpanExporter, err error
 		return nil, fmt.Errorf("send spans as the OTEL_EXPORTER_OTLP_ variables say: %w", err)
 	}
 	return exporter, nil
-}
-
-// complainEvery is the shortest time between two lines of the log about spans that
-// could not be sent.
-const complainEvery = time.Minute
-
-// complaints logs what OpenTelemetry cannot do.
-func complaints(log *slog.Logger) otel.ErrorHandlerFunc {
-	var last atomic.Int64 // in ns since 1970
-	return func(err error) {
-		now, before := time.Now().UnixNano(), last.Load()
-		if now-before >= int64(complainEvery) && last.CompareAndSwap(before, now) {
-			log.Warn("Tracing does not work as it should; some spans are lost", "error", err)
-		}
-	}
 }

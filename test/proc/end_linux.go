@@ -1,0 +1,5 @@
+package proc
+
+import "syscall"
+
+var endWithUs = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
