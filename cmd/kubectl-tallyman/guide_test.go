@@ -66,8 +66,7 @@ func (w *realWorld) managerPod() string {
 	pod := w.barePod("tallyman-manager-0")
 	pod.Namespace, pod.Labels = system.Name, map[string]string{managerComponent: "manager"}
 	w.create(pod)
-	pod.Status.Phase = corev1.PodRunning
-	if err := w.admin.Status().Update(w.t.Context(), pod); err != nil {
+	if err := w.kubelet.Started(w.t.Context(), pod.Namespace, pod.Name); err != nil {
 		w.t.Fatal(err)
 	}
 	at := address(w.t)

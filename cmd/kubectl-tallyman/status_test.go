@@ -45,8 +45,7 @@ func (w *world) manager(health operator.StoreHealth) string {
 	pod := w.barePod("tallyman-manager-0")
 	pod.Namespace, pod.Labels = system.Name, map[string]string{managerComponent: "manager"}
 	w.create(pod)
-	pod.Status.Phase = corev1.PodRunning
-	if err := w.admin.Status().Update(w.t.Context(), pod); err != nil {
+	if err := w.kubelet.Started(w.t.Context(), pod.Namespace, pod.Name); err != nil {
 		w.t.Fatal(err)
 	}
 	w.kubelet.Forward(pod.Namespace, pod.Name, managerPort, serve(w.t, answering(map[string]any{operator.PathStore: health})))
