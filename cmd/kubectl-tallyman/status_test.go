@@ -133,7 +133,8 @@ func TestStatusIsGoodWhenAllPodsEnforce(t *testing.T) {
 
 func TestStatusOfNothing(t *testing.T) {
 	w := newWorld(t)
-	if stdout, stderr, code := w.run("status"); code != 0 || !strings.HasPrefix(stdout, "There is no policy.\n") {
+	if stdout, stderr, code := w.run("status"); code != 0 || !strings.HasPrefix(stdout, "There is no policy.\n") ||
+		!strings.Contains(stdout, "note: this is namespace "+w.ns+": --namespace names another one") {
 		t.Errorf("exit code %d, output:\n%s%s", code, stdout, stderr)
 	}
 	if _, stderr, code := w.run("status", "none"); code != exitFailed || !strings.Contains(stderr, `"none" not found`) {

@@ -86,7 +86,7 @@ func TestTopGoesOnUntilItIsInterrupted(t *testing.T) {
 
 func TestTopSaysWhyNothingIsShown(t *testing.T) {
 	w := newWorld(t)
-	if stdout, stderr, code := w.run("top"); code != exitFailed || stdout != "" || !strings.Contains(stderr, "no pod has a sidecar") {
+	if stdout, stderr, code := w.run("top"); code != exitFailed || stdout != "" || !strings.Contains(stderr, "no pod of namespace "+w.ns+" has a sidecar") {
 		t.Errorf("exit code %d, output:\n%s%s", code, stdout, stderr)
 	}
 	w.pod("orders-a", answering(nil))
