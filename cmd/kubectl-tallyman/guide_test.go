@@ -160,8 +160,11 @@ func shape(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		for word := range strings.FieldsSeq(line) {
-			if figure.MatchString(word) {
+			switch {
+			case figure.MatchString(word):
 				word = "N"
+			case word == "unit": // there is but one to give back when a minute has just begun
+				word = "units"
 			}
 			b.WriteString(word + " ")
 		}
