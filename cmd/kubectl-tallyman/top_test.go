@@ -38,7 +38,7 @@ func TestTopSumsWhatSidecarsCount(t *testing.T) {
 
 	stdout, stderr, code := w.run("top", "orders", "--once", "--interval", "500ms")
 	_, stdout, _ = strings.Cut(stdout, "  ") // after the time
-	const want = `2 sidecars answered
+	const want = `2 sidecars answered; keys with # are hashes: --reveal shows their values
 no answer: orders-c: there is no such path
 
 POLICY  LIMIT       KEY                REFUSED/S  ADMITTED/S
