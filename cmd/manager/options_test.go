@@ -46,7 +46,7 @@ func TestTheAuthorityIsTakenFromFlagThenEnvironment(t *testing.T) {
 }
 
 func TestSidecarsAreToldHowToTrace(t *testing.T) {
-	o := options{storeURL: "redis://a", resync: time.Minute, sidecarEnv: []string{"OTEL_RESOURCE_ATTRIBUTES=a=b,c=d", "OTEL_TRACES_SAMPLER="}}
+	o := options{storeURL: "redis://a", resync: time.Minute, operatorAddress: "0", sidecarEnv: []string{"OTEL_RESOURCE_ATTRIBUTES=a=b,c=d", "OTEL_TRACES_SAMPLER="}}
 	if err := o.complete(); err != nil {
 		t.Fatal(err)
 	}
