@@ -77,6 +77,7 @@ func TestStatusTellsWhoEnforces(t *testing.T) {
 
 	stdout, stderr, code := w.run("status", "--system-namespace", system)
 	want := strings.ReplaceAll(`Not enforced by all pods: orders (1 of 1 policy)
+The store does not answer the manager (1 of 3 nodes): pods that do not reach it either go by each limit's failurePolicy.
 
 NAMESPACE   POLICY  GEN  ACCEPTED  PROGRAMMED  ENFORCED  PODS
 shop-12345  orders  1    True      True        True      1/3
