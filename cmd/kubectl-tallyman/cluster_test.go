@@ -157,13 +157,7 @@ func (w *world) pod(name string, handler http.Handler) {
 	}}
 	pod.Labels[inject.VersionLabel] = "v0.1.0"
 	w.create(pod)
-	pod.Status.Phase = corev1.PodRunning
-	started := true
-	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{
-		Name: inject.Container, Image: "example.com/sidecar", Started: &started, Ready: true,
-		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
-	}}
-	if err := w.admin.Status().Update(w.t.Context(), pod); err != nil {
+	if err := w.kubelet.Started(w.t.Context(), w.ns, name); err != nil {
 		w.t.Fatal(err)
 	}
 	w.kubelet.Forward(w.ns, name, operatorPortOfTests, serve(w.t, handler))

@@ -64,6 +64,7 @@ func newConvertCommand() *cobra.Command {
 	flags.StringVar(&o.Name, "name", "", "`name` of the policy; of several domains, each has its own behind it (default: the domain)")
 	flags.StringVarP(&o.Namespace, "namespace", "n", "", "`namespace` of the policy (default: none, so that kubectl apply's own one counts)")
 	flags.StringToStringVarP(&o.Selector, "selector", "l", nil, "`labels` of the pods that answer Envoy, such as app=gateway (default: all pods of the namespace)")
+	flags.Lookup("selector").DefValue = "" // not []
 	flags.StringVarP(&o.output, "output", "o", "", "`file` to write to (default: standard output)")
 	flags.BoolVar(&o.strict, "strict", false, "write nothing when something is lost")
 	return c

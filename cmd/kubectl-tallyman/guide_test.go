@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tallyman-dev/tallyman/internal/operator"
 	"github.com/tallyman-dev/tallyman/internal/testenv"
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
@@ -66,12 +67,11 @@ func (w *realWorld) managerPod() string {
 	pod := w.barePod("tallyman-manager-0")
 	pod.Namespace, pod.Labels = system.Name, map[string]string{managerComponent: "manager"}
 	w.create(pod)
-	pod.Status.Phase = corev1.PodRunning
-	if err := w.admin.Status().Update(w.t.Context(), pod); err != nil {
+	if err := w.kubelet.Started(w.t.Context(), pod.Namespace, pod.Name); err != nil {
 		w.t.Fatal(err)
 	}
 	at := address(w.t)
-	w.kubelet.Forward(system.Name, pod.Name, managerPort, at)
+	w.kubelet.Forward(system.Name, pod.Name, operator.ManagerPort, at)
 	return at
 }
 
@@ -161,8 +161,11 @@ func shape(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		for word := range strings.FieldsSeq(line) {
-			if figure.MatchString(word) {
+			switch {
+			case figure.MatchString(word):
 				word = "N"
+			case word == "unit": // there is but one to give back when a minute has just begun
+				word = "units"
 			}
 			b.WriteString(word + " ")
 		}

@@ -58,6 +58,12 @@ func exitCode(err error) int {
 const rootLong = `Tools for Tallyman's rate limits. On the PATH, this program is kubectl's command
 tallyman.
 
+  Why was this request refused?   kubectl tallyman explain POD --request 'GET /' -H …
+  Who is hitting the limits?      kubectl tallyman top
+  Is every pod enforcing?         kubectl tallyman status
+  Is this policy right?           kubectl tallyman lint policy.yaml
+  Would it hurt?                  kubectl tallyman simulate -f policy.yaml --log access.log
+
 Exit codes: 0 when it was done or the answer is yes, 1 when it could not be done, 2 when
 an argument is not valid, and 3 when the answer is no (status, explain --request).`
 

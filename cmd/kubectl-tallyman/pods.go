@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tallyman-dev/tallyman/internal/inject"
@@ -51,6 +52,9 @@ func (c *cluster) podsOf(ctx context.Context, kind, name string) ([]corev1.Pod, 
 	if kind == podKind {
 		var pod corev1.Pod
 		err := c.get(ctx, name, "pod", &pod)
+		if apierrors.IsNotFound(err) {
+			err = failure{fmt.Errorf("%w (of a workload, write its kind as well, such as deployment/%s)", err, name)}
+		}
 		return []corev1.Pod{pod}, err
 	}
 	object := target.Kinds[kind]()

@@ -84,6 +84,9 @@ func (o *statusOptions) run(ctx context.Context, args []string, stdout io.Writer
 	adoption := c.adoption(ctx, o.namespace(c), policies)
 	status := view.NewStatus(adoption.policies)
 	status.Notes = append(status.Notes, adoption.notes...)
+	if len(policies) == 0 && !o.allNamespaces {
+		status.Notes = append(status.Notes, fmt.Sprintf("this is namespace %s: --namespace names another one, --all-namespaces is for all", c.namespace))
+	}
 	store, err := c.store(ctx, o.systemNamespace)
 	if err != nil {
 		status.Notes = append(status.Notes, fmt.Sprintf("the store's health is not known, which the manager tells: %v", err))

@@ -45,8 +45,7 @@ func (w *world) manager(health operator.StoreHealth) string {
 	pod := w.barePod("tallyman-manager-0")
 	pod.Namespace, pod.Labels = system.Name, map[string]string{managerComponent: "manager"}
 	w.create(pod)
-	pod.Status.Phase = corev1.PodRunning
-	if err := w.admin.Status().Update(w.t.Context(), pod); err != nil {
+	if err := w.kubelet.Started(w.t.Context(), pod.Namespace, pod.Name); err != nil {
 		w.t.Fatal(err)
 	}
 	w.kubelet.Forward(pod.Namespace, pod.Name, operator.ManagerPort, serve(w.t, answering(map[string]any{operator.PathStore: health})))
@@ -78,6 +77,7 @@ func TestStatusTellsWhoEnforces(t *testing.T) {
 
 	stdout, stderr, code := w.run("status", "--system-namespace", system)
 	want := strings.ReplaceAll(`Not enforced by all pods: orders (1 of 1 policy)
+The store does not answer the manager (1 of 3 nodes): pods that do not reach it either go by each limit's failurePolicy.
 
 NAMESPACE   POLICY  GEN  ACCEPTED  PROGRAMMED  ENFORCED  PODS
 shop-12345  orders  1    True      True        True      1/3
@@ -134,7 +134,8 @@ func TestStatusIsGoodWhenAllPodsEnforce(t *testing.T) {
 
 func TestStatusOfNothing(t *testing.T) {
 	w := newWorld(t)
-	if stdout, stderr, code := w.run("status"); code != 0 || !strings.HasPrefix(stdout, "There is no policy.\n") {
+	if stdout, stderr, code := w.run("status"); code != 0 || !strings.HasPrefix(stdout, "There is no policy.\n") ||
+		!strings.Contains(stdout, "note: this is namespace "+w.ns+": --namespace names another one") {
 		t.Errorf("exit code %d, output:\n%s%s", code, stdout, stderr)
 	}
 	if _, stderr, code := w.run("status", "none"); code != exitFailed || !strings.Contains(stderr, `"none" not found`) {

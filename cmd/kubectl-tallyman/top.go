@@ -199,8 +199,13 @@ func (w *topWatch) samples(ctx context.Context) []view.Sample {
 
 // whyNone says why no sidecar answered.
 func (w *topWatch) whyNone(r view.Rates) error {
-	if len(r.Unanswered) == 0 {
+	switch {
+	case len(r.Unanswered) > 0:
+	case w.options.allNamespaces:
 		return errors.New("no pod has a sidecar: kubectl tallyman explain POD tells why")
+	default:
+		return fmt.Errorf("no pod of namespace %s has a sidecar: kubectl tallyman explain POD tells why, and --namespace names another one",
+			w.cluster.namespace)
 	}
 	first := r.Unanswered[0]
 	if first.Pod == "" {
@@ -213,6 +218,7 @@ func (w *topWatch) whyNone(r view.Rates) error {
 func (w *topWatch) show(r view.Rates) error {
 	o := view.TopOptions{
 		Style: styleOf(w.out), ByKey: w.options.by == "key", Namespaces: w.options.allNamespaces, Rows: appendedRows,
+		Revealed: w.options.reveal,
 	}
 	var err error
 	switch format := w.options.output; format {

@@ -38,7 +38,7 @@ func TestTopSumsWhatSidecarsCount(t *testing.T) {
 
 	stdout, stderr, code := w.run("top", "orders", "--once", "--interval", "500ms")
 	_, stdout, _ = strings.Cut(stdout, "  ") // after the time
-	const want = `2 sidecars answered
+	const want = `2 sidecars answered; keys with # are hashes: --reveal shows their values
 no answer: orders-c: there is no such path
 
 POLICY  LIMIT       KEY                REFUSED/S  ADMITTED/S
@@ -86,7 +86,7 @@ func TestTopGoesOnUntilItIsInterrupted(t *testing.T) {
 
 func TestTopSaysWhyNothingIsShown(t *testing.T) {
 	w := newWorld(t)
-	if stdout, stderr, code := w.run("top"); code != exitFailed || stdout != "" || !strings.Contains(stderr, "no pod has a sidecar") {
+	if stdout, stderr, code := w.run("top"); code != exitFailed || stdout != "" || !strings.Contains(stderr, "no pod of namespace "+w.ns+" has a sidecar") {
 		t.Errorf("exit code %d, output:\n%s%s", code, stdout, stderr)
 	}
 	w.pod("orders-a", answering(nil))

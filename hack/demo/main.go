@@ -19,21 +19,22 @@ import (
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/tallyman-dev/tallyman/internal/testenv"
 )
 
 // demo is what the steps share.
 type demo struct {
-	root        string   // of the repository
-	dir         string   // logs, binaries, kubeconfig
-	environment []string // of the programs that it starts
-	client      *http.Client
-	undo        []func() error
+	root   string // of the repository
+	dir    string // logs, binaries, kubeconfig
+	client *http.Client
+	undo   []func() error
 
-	kubectlPath string
-	kubeconfig  string
-	redis       redisServer
-	doors       []door
-	upstream    string
+	kubelet    *testenv.Kubelet
+	kubeconfig string
+	redis      redisServer
+	doors      []door
+	upstream   string
 }
 
 // door is one sidecar: a way in to the app.
@@ -91,7 +92,7 @@ type step struct {
 
 func (d *demo) steps() []step {
 	return []step{
-		{"Building the manager and the sidecar", d.buildPrograms},
+		{"Building the manager, the sidecar and the kubectl plugin", d.buildPrograms},
 		{"Starting a control plane: etcd and kube-apiserver, with the RateLimitPolicy kind", d.startControlPlane},
 		{"Starting Redis", d.startRedis},
 		{"Creating a workload of three pods", d.install},
@@ -99,8 +100,9 @@ func (d *demo) steps() []step {
 		{"Starting the app and three sidecars in front of it", d.startDoors},
 		{"kubectl apply: 100 requests a minute for each API key", d.applyPolicy},
 		{"Alice sends 300 requests through three doors", d.sendAlice},
+		{"Why was Alice refused? A sidecar is asked", d.explainRefusal},
 		{"Bob has a count of his own", d.sendBob},
-		{"The policy's status, as kubectl shows it", d.showStatus},
+		{"Does every pod enforce? The manager and the sidecars are asked", d.showStatus},
 		{"kubectl patch: 150 requests a minute; what is used stays used", d.raiseLimit},
 		{"Redis is flushed: enforcement goes on, the manager restores the definitions", d.flushRedis},
 		{"kubectl delete: enforcement stops", d.deletePolicy},

@@ -29,7 +29,6 @@ func (d *demo) start(name, program string, args ...string) (*process, error) {
 	defer log.Close()
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), d.environment...)
 	// A group of its own, so that Ctrl-C reaches the demo only, which then
 	// stops its programs in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -68,7 +67,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// run executes a command and returns its standard output.
+// run executes a command and returns its standard output, also if it fails.
 func run(ctx context.Context, stdin string, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -77,9 +76,9 @@ func run(ctx context.Context, stdin string, program string, args ...string) (str
 		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
 	}
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w", filepath.Base(program), strings.Join(args, " "), err)
+		err = fmt.Errorf("%s %s: %w", filepath.Base(program), strings.Join(args, " "), err)
 	}
-	return strings.TrimRight(string(out), "\n"), nil
+	return strings.TrimRight(string(out), "\n"), err
 }
 
 // freeAddress finds a port of the loopback address that nobody listens on.

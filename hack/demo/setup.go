@@ -10,9 +10,17 @@ import (
 	"time"
 )
 
-// buildPrograms builds the manager and the sidecar.
+const (
+	// sidecarPort is where the sidecars of shop.yaml are said to have their operator API.
+	sidecarPort = 12082
+	// managerPort is where the manager has its own by default.
+	managerPort = 8082
+)
+
+// buildPrograms builds the manager, the sidecar and the plugin of kubectl.
 func (d *demo) buildPrograms(ctx context.Context) error {
-	_, err := run(ctx, "", "go", "build", "-o", d.dir+string(filepath.Separator), d.path("cmd", "manager"), d.path("cmd", "sidecar"))
+	_, err := run(ctx, "", "go", "build", "-o", d.dir+string(filepath.Separator),
+		d.path("cmd", "manager"), d.path("cmd", "sidecar"), d.path("cmd", "kubectl-tallyman"))
 	return err
 }
 
@@ -30,13 +38,21 @@ func (d *demo) startManager(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	manager, err := d.start("manager", filepath.Join(d.dir, "manager"),
-		"--kubeconfig", d.kubeconfig, "--store", d.redis.url(),
-		"--health-probe-bind-address", health, "--metrics-bind-address", "0", "--operator-bind-address", "0")
+	operator, err := freeAddress()
 	if err != nil {
 		return err
 	}
-	return d.waitReady(ctx, manager, "http://"+health)
+	manager, err := d.start("manager", filepath.Join(d.dir, "manager"),
+		"--kubeconfig", d.kubeconfig, "--store", d.redis.url(),
+		"--health-probe-bind-address", health, "--metrics-bind-address", "0", "--operator-bind-address", operator)
+	if err != nil {
+		return err
+	}
+	if err := d.waitReady(ctx, manager, "http://"+health); err != nil {
+		return err
+	}
+	d.kubelet.Forward("tallyman-system", "tallyman-manager", managerPort, operator)
+	return d.kubelet.Started(ctx, "tallyman-system", "tallyman-manager")
 }
 
 // startDoors starts the app, and for each pod a sidecar in front of it.
@@ -53,14 +69,22 @@ func (d *demo) startDoors(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		operator, err := freeAddress()
+		if err != nil {
+			return err
+		}
 		sidecar, err := d.start(pod, filepath.Join(d.dir, "sidecar"),
 			"--store", d.redis.url(), "--namespace", "shop", "--pod", pod, "--pod-labels", "app=orders",
-			"--upstream", d.upstream, "--listen", listen, "--admin-listen", admin, "--check-listen", "")
+			"--upstream", d.upstream, "--listen", listen, "--admin-listen", admin, "--operator-listen", operator, "--check-listen", "")
 		if err != nil {
 			return err
 		}
 		at := door{pod: pod, url: "http://" + listen, admin: "http://" + admin}
 		if err := d.waitReady(ctx, sidecar, at.admin); err != nil {
+			return err
+		}
+		d.kubelet.Forward("shop", pod, sidecarPort, operator)
+		if err := d.kubelet.Started(ctx, "shop", pod); err != nil {
 			return err
 		}
 		say("    %s listens on %s", pod, at.url)

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
 	"slices"
 	"strings"
 	"time"
@@ -75,6 +78,18 @@ func (d *demo) sendAlice(ctx context.Context) error {
 	return printResponse(refusal)
 }
 
+// refusedCode is what kubectl tallyman explain ends with when the request would be refused.
+const refusedCode = 3
+
+func (d *demo) explainRefusal(ctx context.Context) error {
+	err := d.showKubectl(ctx, "tallyman", "explain", "-n", "shop", "deployment/orders",
+		"--request", "POST /v1/orders", "-H", "X-Api-Key: alice")
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == refusedCode {
+		return nil
+	}
+	return cmp.Or(err, errors.New("it says that Alice would be admitted"))
+}
+
 // awaitRoomInMinute waits for the next minute when little is left of this one:
 // windows are aligned to Redis's clock, and the counts below are exact only
 // inside of one window.
@@ -126,8 +141,7 @@ func (d *demo) showStatus(ctx context.Context) error {
 	if err := d.showKubectl(ctx, "get", "ratelimitpolicies", "-n", "shop"); err != nil {
 		return err
 	}
-	return d.showKubectl(ctx, "get", "ratelimitpolicy", "orders", "-n", "shop", "-o",
-		`jsonpath={range .status.conditions[*]}{.type}={.status} ({.reason}): {.message}{"\n"}{end}`)
+	return d.showKubectl(ctx, "tallyman", "status", "-n", "shop")
 }
 
 func (d *demo) raiseLimit(ctx context.Context) error {

@@ -173,12 +173,32 @@ func (b *backstop) take(h *Hit, n int64) (granted int64, r Result) {
 	}
 	r = w.standing(allowance, warm, now)
 	if granted < n {
-		r.Allowed, r.Reason, r.RetryAfter = false, LimitExceeded, r.ResetAfter
-		if h.Rule.holdsSlots() {
-			r.RetryAfter = micros(freeSlotHint)
-		}
+		r.exceed(h)
 	}
 	return granted, r
+}
+
+// look answers as take does, and takes nothing. It creates no key, and does not see
+// whether there is room for one.
+func (b *backstop) look(h *Hit, n int64) (granted int64, r Result) {
+	allowance, now := b.allowance(h.Rule), b.now().UnixMicro()
+	r = b.peek(h, allowance, b.warmth.used(h, now), now)
+	if h.Cost == 0 {
+		return n, r
+	}
+	granted = min(n, r.Remaining/h.Cost)
+	if granted < n {
+		r.exceed(h)
+	}
+	return granted, r
+}
+
+// exceed makes of a standing the refusal of a hit for which too little is left.
+func (r *Result) exceed(h *Hit) {
+	r.Allowed, r.Reason, r.RetryAfter = false, LimitExceeded, r.ResetAfter
+	if h.Rule.holdsSlots() {
+		r.RetryAfter = micros(freeSlotHint)
+	}
 }
 
 // giveBack undoes what n requests took that take granted. For the slots of

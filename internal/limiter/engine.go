@@ -204,7 +204,11 @@ func (e *Engine) fail(c *Call, h *Hit, n int64, failure error) (granted int64, r
 	}
 	switch h.Rule.failure {
 	case policy.FailureBackstop:
-		granted, r = e.backstop.take(h, n)
+		if c.Op == Peek {
+			granted, r = e.backstop.look(h, n)
+		} else {
+			granted, r = e.backstop.take(h, n)
+		}
 	case policy.FailureAllow:
 		granted, r.Allowed = n, true
 	case policy.FailureDeny:
@@ -237,21 +241,22 @@ func (e *Engine) reserve(ctx context.Context, c *Call) error {
 	return err
 }
 
-// peek asks the shared count, and this pod's part of a Split.
+// peek asks the shared count, and this pod's part of a Split. Without the store, the
+// failure policies are asked.
 func (e *Engine) peek(ctx context.Context, c *Call) error {
-	err := e.elsewhere(ctx, c)
-	if err == nil || errors.Is(err, ErrInvalid) {
-		return err
+	failure := e.elsewhere(ctx, c)
+	if failure == nil || errors.Is(failure, ErrInvalid) {
+		return failure
 	}
-	c.Failure, c.Granted, c.Results = err, c.count(), c.Results[:0]
+	c.Granted, c.Results = c.count(), c.Results[:0]
 	for i := range c.Hits {
 		h := &c.Hits[i]
-		r := Result{Allowed: true, Degraded: true, Unknown: true, Reason: StoreUnavailable}
-		if h.Rule.failure == "" {
+		granted, r, err := e.fail(c, h, c.count(), failure)
+		if err != nil {
 			return err
 		}
-		if h.Rule.failure == policy.FailureDeny {
-			r.Allowed, c.Granted = false, 0
+		if !h.Shadow {
+			c.Granted = min(c.Granted, granted)
 		}
 		c.Results = append(c.Results, r)
 	}

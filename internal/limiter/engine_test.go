@@ -84,7 +84,10 @@ func TestEngineFollowsTheFailurePolicy(t *testing.T) {
 					e, store := engineOver(t, 2)
 					store.down.Store(true)
 					hit := Hit{Rule: planned(t, perMinute(8, mode, failure)), Key: "k", Cost: 1}
+					peek := Call{Op: Peek, Hits: []Hit{hit}, Count: 10}
+					diff(t, "a peek for ten", int(do(t, e, peek).Granted), want.admitted)
 					diff(t, "admitted", admitted(t, e, 10, hit), want.admitted)
+					diff(t, "a peek", do(t, e, Call{Op: Peek, Hits: []Hit{hit}}).Results[0], want.last)
 					c := do(t, e, Call{Hits: []Hit{hit}})
 					diff(t, "the last", c.Results[0], want.last)
 					if !errors.Is(c.Failure, errDown) {

@@ -56,7 +56,7 @@ func (l *Limit) whyCounted(e Explanation) string {
 	case e.Override != NoOverride:
 		return fmt.Sprintf("overrides[%d]: %s", e.Override, l.overrides.actions[e.Override])
 	case missing >= 0:
-		return fmt.Sprintf("%s, and the request lacks key[%d]: %s", e.Why, missing, l.key.onMissing)
+		return fmt.Sprintf("%s, and the request lacks key[%d] (onMissingKey: %s)", e.Why, missing, l.key.onMissing)
 	default:
 		return e.Why
 	}

@@ -39,7 +39,7 @@ func TestAnExplanationNamesTheFieldThatDecided(t *testing.T) {
 		"the first of two": {&Request{Method: "put", Path: "/v1", Header: http.Header{"X-Api-Key": {"a"}}}, "match[0]", Count, []string{"a"}},
 		"no match":         {&Request{Method: "GET", Path: "/", RawQuery: "n=0"}, "no match applies", Skip, nil},
 		"an exception":     {&Request{Method: "GET", Path: "/v1/free"}, "except[1]", Skip, nil},
-		"no key":           {with(""), "match[1], and the request lacks key[0]: Skip", Skip, []string{""}},
+		"no key":           {with(""), "match[1], and the request lacks key[0] (onMissingKey: Skip)", Skip, []string{""}},
 		"other numbers":    {with("acme"), "overrides[0]: Limit", Count, []string{"acme"}},
 		"an exemption":     {with("internal"), "overrides[1]: Exempt", Skip, []string{"internal"}},
 		"a denial":         {with("banned"), "overrides[2]: Deny", Deny, []string{"banned"}},

@@ -141,6 +141,20 @@ func TestRequestsThatAreDeniedForTheirKeyAreReported(t *testing.T) {
 	}
 }
 
+func TestRefusedKeysAreCountedBeyondThoseThatAreShown(t *testing.T) {
+	var lines []string
+	for i := range 12 {
+		lines = append(lines, fmt.Sprintf("0 10.0.0.%d GET /a", i))
+	}
+	r := report(t, logOf(lines...), policyOf("name: none, requests: 0, window: 1h, key: [{clientIP: {}}]"))
+	if l := r.Results[0].Limits[0]; l.RefusedKeys != 12 || len(l.MostRefused) != 10 {
+		t.Errorf("%d keys were refused, %d are shown", l.RefusedKeys, len(l.MostRefused))
+	}
+	if text := textOf(t, r); !strings.Contains(text, "\n       1  10.0.0.2\nand of 7 more\n") {
+		t.Errorf("the report is:\n%s", text)
+	}
+}
+
 // Of a long key only the beginning is shown.
 func TestKeysWithTheSameBeginningAreTwo(t *testing.T) {
 	log := logOf("0 10.0.0.1 GET /"+strings.Repeat("a", 200)+"/1", "0 10.0.0.1 GET /"+strings.Repeat("a", 200)+"/2")

@@ -94,6 +94,8 @@ type LimitResult struct {
 	// Shadow limits refuse nothing.
 	Shadow bool `json:"shadow"`
 	Counts
+	// RefusedKeys is how many keys were refused at all. MostRefused are some of them.
+	RefusedKeys int         `json:"refusedKeys"`
 	MostRefused []KeyResult `json:"mostRefused"`
 }
 
@@ -159,7 +161,8 @@ func (s *side) result(f frame) Result {
 	for i := range s.limits {
 		l := &s.limits[i]
 		out.Limits = append(out.Limits, LimitResult{
-			Name: l.Name, Shadow: l.Shadow, Counts: l.counts(), MostRefused: topKeys(maxKeys, l.refusedKeys.results()),
+			Name: l.Name, Shadow: l.Shadow, Counts: l.counts(),
+			RefusedKeys: len(l.refusedKeys), MostRefused: topKeys(maxKeys, l.refusedKeys.results()),
 		})
 	}
 	out.Chart = s.total.series.chart(f)

@@ -131,6 +131,9 @@ func (r *Report) writeKeys(w io.Writer, result *Result) {
 		}
 		fmt.Fprintf(w, "\nMost refused by %s%s:\n", l.Name, by)
 		writeKeyList(w, l.MostRefused[:min(textKeys, len(l.MostRefused))])
+		if more := l.RefusedKeys - textKeys; more > 0 {
+			fmt.Fprintf(w, "and of %d more\n", more)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ type Kubelet struct {
 	// Node is the name for pods' spec.nodeName.
 	Node string
 
+	admin  client.Client
 	server *httptest.Server
 	mu     sync.Mutex
 	ports  map[string]string
@@ -31,8 +32,6 @@ type Kubelet struct {
 
 // StartKubelet makes a node of a name.
 func (c *ControlPlane) StartKubelet(ctx context.Context, name string) (*Kubelet, error) {
-	k := &Kubelet{Node: name, ports: map[string]string{}}
-	k.server = httptest.NewTLSServer(http.HandlerFunc(k.portForward))
 	admin, err := client.New(c.Config, client.Options{})
 	if err != nil {
 		return nil, err
@@ -41,6 +40,8 @@ func (c *ControlPlane) StartKubelet(ctx context.Context, name string) (*Kubelet,
 	if err := admin.Create(ctx, node); err != nil {
 		return nil, err
 	}
+	k := &Kubelet{Node: name, admin: admin, ports: map[string]string{}}
+	k.server = httptest.NewTLSServer(http.HandlerFunc(k.portForward))
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(k.server.Listener.Addr().(*net.TCPAddr).Port)
 	return k, admin.Status().Update(ctx, node)
@@ -50,6 +51,23 @@ func (c *ControlPlane) StartKubelet(ctx context.Context, name string) (*Kubelet,
 func (k *Kubelet) Stop() {
 	k.server.CloseClientConnections()
 	k.server.Close()
+}
+
+// Started says in the status of a pod that it runs, with all its native sidecars.
+func (k *Kubelet) Started(ctx context.Context, namespace, name string) error {
+	var pod corev1.Pod
+	if err := k.admin.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &pod); err != nil {
+		return err
+	}
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.InitContainerStatuses = nil
+	for _, c := range pod.Spec.InitContainers {
+		pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, Image: c.Image, Started: new(true), Ready: true,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		})
+	}
+	return k.admin.Status().Update(ctx, &pod)
 }
 
 // Forward has a port of a pod lead to an address of this machine, such as

@@ -202,12 +202,20 @@ func (e *Explained) verdict(s Style) string {
 	case d.Exempt != "":
 		return fmt.Sprintf("%s %s: no limit looks at it, since it is exempt (%s).", request, s.paint(green, "would be admitted"), d.Exempt)
 	case !d.Allowed:
-		return fmt.Sprintf("%s %s by %s of policy %s: %s.", request, s.paint(red, "would be refused"), d.Limit, d.Policy, e.refusal())
+		return fmt.Sprintf("%s %s by %s of policy %s%s: %s.", request, s.paint(red, "would be refused"), d.Limit, d.Policy, uncounted(d), e.refusal())
 	case d.Degraded:
 		return fmt.Sprintf("%s %s, without the shared count: %s.", request, s.paint(yellow, "would be admitted"), reasonText(d.Reason))
 	default:
 		return fmt.Sprintf("%s %s: %s.", request, s.paint(green, "would be admitted"), e.nearest())
 	}
+}
+
+// uncounted says that a refusal is a backstop's, where its reason does not say so.
+func uncounted(d *Decision) string {
+	if d.Degraded && d.Reason == "LimitExceeded" {
+		return ", without the shared count, since the store does not answer"
+	}
+	return ""
 }
 
 // refusal says why the limit refuses.

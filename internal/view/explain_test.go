@@ -114,6 +114,8 @@ func TestTheAnswerAboutARequestIsASentence(t *testing.T) {
 		"GET / would be admitted: no limit looks at it, since it is exempt (CORS preflight).": {Allowed: true, Exempt: "CORS preflight"},
 		"GET / would be admitted, without the shared count: the store does not answer, and failurePolicy decides.": {
 			Allowed: true, Degraded: true, Reason: "StoreUnavailable"},
+		"GET / would be refused by l of policy p, without the shared count, since the store does not answer: its units are used up, again in 9s.": {
+			Degraded: true, Reason: "LimitExceeded", Policy: "p", Limit: "l", RetryAfterMs: 9000, Limits: []operator.LimitExplanation{limitOf("l", none)}},
 		"GET / would be admitted: no limit applies to it.": {Allowed: true, Limits: []operator.LimitExplanation{limitOf("l", none)}},
 		"GET / would be admitted: b has least left, 1 of 10.": {Allowed: true, Limits: []operator.LimitExplanation{
 			limitOf("a", func(l *operator.LimitExplanation) { l.Applies, l.Allowed, l.Remaining = true, true, new(int64(9)) }),

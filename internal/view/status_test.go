@@ -71,6 +71,7 @@ func TestStatusIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `Not enforced by all pods: p, q, r (3 of 3 policies)
+The store does not answer the manager (no node answered): pods that do not reach it either go by each limit's failurePolicy.
 
 NAMESPACE  POLICY  GEN  ACCEPTED      PROGRAMMED  ENFORCED  PODS
 shop       p       2    True          True        True      1/2
@@ -81,12 +82,29 @@ NAMESPACE  POD  SIDECAR  ENFORCES
 shop       b    -        p not, q 1 (behind)
 shop       a    v1       p 2, q 2
 
-the store does not answer the manager: no node answered
-
 note: policy p: Evadable is True (ClientChosenKey): why
 note: policy p: Bypassed is True (NumericTargetPort): why
 note: policy q: the manager has not looked at generation 2: is it running?
 note: policy r: Accepted is False (Invalid): why
+`
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAStoreThatDoesNotAnswerIsToldAtTheTop(t *testing.T) {
+	s := NewStatus(nil)
+	s.Store = &operator.StoreHealth{Nodes: []operator.NodeHealth{{Address: "a:6379", Scripts: 5}, {Address: "b:6379", Error: "timeout"}}}
+	var b strings.Builder
+	if err := s.WriteText(&b, Style{}); err != nil {
+		t.Fatal(err)
+	}
+	const want = `There is no policy.
+The store does not answer the manager (1 of 2 nodes): pods that do not reach it either go by each limit's failurePolicy.
+
+STORE NODE  PING                SCRIPTS
+a:6379      0s                  all 5
+b:6379      no answer: timeout  -
 `
 	if diff := cmp.Diff(want, b.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -21,6 +21,7 @@ const maxPods = 50
 func (s *Status) WriteText(w io.Writer, style Style) error {
 	var b strings.Builder
 	b.WriteString(s.summary(style))
+	b.WriteString(s.outage(style))
 	for _, t := range []*table{s.policies(), s.pods(), s.nodes()} {
 		if len(t.rows) > 0 {
 			b.WriteByte('\n')
@@ -29,9 +30,6 @@ func (s *Status) WriteText(w io.Writer, style Style) error {
 	}
 	if more := len(s.Pods) - maxPods; more > 0 {
 		fmt.Fprintf(&b, "and %s more\n", Count(more, "pod"))
-	}
-	if s.Store != nil && s.Store.Error != "" {
-		fmt.Fprintf(&b, "\n%s %s\n", style.paint(red, "the store does not answer the manager:"), message(s.Store.Error))
 	}
 	writeNotes(&b, s.Notes, style)
 	_, err := io.WriteString(w, b.String())
@@ -57,6 +55,30 @@ func (s *Status) summary(style Style) string {
 		return fmt.Sprintf("%s by all pods: %s (%d of %s)\n",
 			style.paint(red, "Not enforced"), strings.Join(not, ", "), len(not), Count(all, "policy"))
 	}
+}
+
+// outage says that not all of the store answers, beside the pods that may well enforce
+// what they have read.
+func (s *Status) outage(style Style) string {
+	if s.Store == nil {
+		return ""
+	}
+	silent := 0
+	for i := range s.Store.Nodes {
+		if s.Store.Nodes[i].Error != "" {
+			silent++
+		}
+	}
+	what := message(s.Store.Error)
+	switch {
+	case s.Store.Error != "":
+	case silent > 0:
+		what = fmt.Sprintf("%d of %s", silent, Count(len(s.Store.Nodes), "node"))
+	default:
+		return ""
+	}
+	return fmt.Sprintf("%s (%s): pods that do not reach it either go by each limit's failurePolicy.\n",
+		style.paint(red, "The store does not answer the manager"), what)
 }
 
 func (s *Status) policies() *table {

@@ -19,6 +19,8 @@ type TopOptions struct {
 	Namespaces bool
 	// Rows is the most rows that are shown.
 	Rows int
+	// Revealed says that keys are shown as they are, and not as hashes.
+	Revealed bool
 }
 
 // topRow is a line of the table.
@@ -31,9 +33,13 @@ type topRow struct {
 // WriteText shows rates: the most refused first.
 func (r *Rates) WriteText(w io.Writer, o TopOptions) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s answered\n", r.At.Format(time.TimeOnly), Count(r.Pods, "sidecar"))
-	r.writeUnanswered(&b, o.Style)
 	rows := r.rows(o.ByKey)
+	fmt.Fprintf(&b, "%s  %s answered", r.At.Format(time.TimeOnly), Count(r.Pods, "sidecar"))
+	if !o.Revealed && slices.ContainsFunc(rows, topRow.hashed) {
+		b.WriteString("; keys with # are hashes: --reveal shows their values")
+	}
+	b.WriteByte('\n')
+	r.writeUnanswered(&b, o.Style)
 	t := table{head: []string{"POLICY", "LIMIT", "REFUSED/S", "ADMITTED/S"}}
 	if o.ByKey {
 		t.head = slices.Insert(t.head, 2, "KEY")
@@ -87,6 +93,8 @@ func (r *Rates) rows(byKey bool) (rows []topRow) {
 	slices.SortStableFunc(rows, func(a, b topRow) int { return compareRates(a.Rate, b.Rate) })
 	return rows
 }
+
+func (r topRow) hashed() bool { return strings.Contains(r.key, "#") }
 
 func (r *topRow) cells(o TopOptions) []cell {
 	limit := r.limit.Limit

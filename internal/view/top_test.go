@@ -102,6 +102,28 @@ and 1 more
 	}
 }
 
+func TestTopTellsHowToSeeTheValuesOfHashes(t *testing.T) {
+	const hint = "1 sidecar answered; keys with # are hashes: --reveal shows their values\n"
+	for name, c := range map[string]struct {
+		key     string
+		options TopOptions
+		want    bool
+	}{
+		"a hash":                  {"#2bd806", TopOptions{ByKey: true, Rows: 1}, true},
+		"an address":              {"10.0.0.1", TopOptions{ByKey: true, Rows: 1}, false},
+		"a value like a hash":     {"#2bd806", TopOptions{ByKey: true, Rows: 1, Revealed: true}, false},
+		"a hash that is no row's": {"#2bd806", TopOptions{Rows: 1}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := Rates{At: noon, Pods: 1, Limits: []LimitRate{{Rate: Rate{1, 0}, Keys: []KeyRate{{c.key, Rate{1, 0}}}}}}
+			var b strings.Builder
+			if err := r.WriteText(&b, c.options); err != nil || strings.Contains(b.String(), hint) != c.want {
+				t.Errorf("%v, shown:\n%s", err, &b)
+			}
+		})
+	}
+}
+
 func TestValuesOfClientsCannotMoveTheCursor(t *testing.T) {
 	for value, want := range map[string]string{
 		"alice":                  "alice",
