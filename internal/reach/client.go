@@ -123,12 +123,14 @@ func (c *Client) ask(ctx context.Context, method, path string, question, answer 
 		return c.unreached(err)
 	}
 	defer response.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	switch {
+	case err != nil:
 		return c.unreached(err)
-	}
-	if response.StatusCode != http.StatusOK {
+	case response.StatusCode != http.StatusOK:
 		return refusal(response, data)
+	case len(data) > maxAnswer:
+		return fmt.Errorf("the answer to %s is longer than %d MiB", path, maxAnswer>>20)
 	}
 	if err := json.Unmarshal(data, answer); err != nil {
 		return fmt.Errorf("the answer to %s is not understood: %w", path, err)
@@ -158,7 +160,10 @@ func refusal(response *http.Response, body []byte) error {
 	if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind == "application/problem+json" {
 		_ = json.Unmarshal(body, &problem) // what is not one says nothing
 	}
-	start := strings.TrimSpace(string(body[:min(len(body), maxDetail)]))
-	detail := cmp.Or(problem.Detail, problem.Title, fmt.Sprintf("%s: %s", response.Status, start))
+	said := cmp.Or(problem.Detail, problem.Title)
+	detail := said[:min(len(said), maxDetail)]
+	if detail == "" {
+		detail = fmt.Sprintf("%s: %s", response.Status, bytes.TrimSpace(body[:min(len(body), maxDetail)]))
+	}
 	return &Refusal{Status: response.StatusCode, Detail: detail}
 }
