@@ -59,6 +59,22 @@ func TestAnAnswerThatIsNotUnderstoodIsNoRefusal(t *testing.T) {
 	}
 }
 
+func TestAnotherServersAnswerIsNone(t *testing.T) {
+	for _, body := range []string{"{}", "null", `{"status": "ok"}`} {
+		c := answering(t, http.StatusOK, "application/json", body)
+		_, explain := c.Explain(t.Context(), operator.Request{})
+		_, top := c.Top(t.Context(), false)
+		_, reset := c.Reset(t.Context(), operator.Change{})
+		_, refund := c.Refund(t.Context(), operator.Change{})
+		_, store := c.Store(t.Context())
+		for i, err := range []error{explain, top, reset, refund, store} {
+			if err == nil || !strings.Contains(err.Error(), "another server") {
+				t.Errorf("%s answers question %d: %v", body, i, err)
+			}
+		}
+	}
+}
+
 func TestAnAnswerWithoutEndIsCutShort(t *testing.T) {
 	_, err := answering(t, http.StatusOK, "application/json", strings.Repeat(" ", maxAnswer+1)).Top(t.Context(), false)
 	if err == nil || !strings.Contains(err.Error(), "is longer than 64 MiB") {
