@@ -95,6 +95,8 @@ func TestWhatCannotBeBannedIsSaid(t *testing.T) {
 		{"ban orders per-client --yes", exitInvalid, `required flag(s) "key"`},
 		{"ban orders per-client --key a", exitInvalid, "write --yes"},
 		{"ban orders total --key a --yes", exitInvalid, "one counter for all and no key"},
+		{"ban orders per-client --key a\xff --yes", exitInvalid, `--key is "a\xff", which is not UTF-8`},
+		{"ban orders per-client --key a --key b --yes", exitInvalid, "--key is there 2 times"},
 		{"ban orders none --key a --yes", exitFailed, "but per-client, total"},
 		{"ban none total --key a --yes", exitFailed, "not found"},
 		{"ban orders per-client --key a --dry-run", 0, `Ban "a" from limit per-client of policy orders in namespace ` + w.ns +

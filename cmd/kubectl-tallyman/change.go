@@ -109,6 +109,9 @@ func (o *changeOptions) addTo(c *cobra.Command) {
 
 func (o *changeOptions) run(c *cobra.Command, change operator.Change) error {
 	ctx, stderr := c.Context(), c.ErrOrStderr()
+	if err := checkText("--key", change.Key...); err != nil {
+		return err
+	}
 	if err := o.confirm.check(c.InOrStdin()); err != nil {
 		return err
 	}
