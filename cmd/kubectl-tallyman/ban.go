@@ -7,11 +7,13 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -199,9 +201,14 @@ func (e *edit) plan(ctx context.Context) ([]ban.Operation, error) {
 	return e.kind.edit(&spec, place, e.key)
 }
 
+// conflicts is how often and when to try again what somebody else's write has thwarted:
+// for some seconds, since several people ban at once when it burns, and the manager writes
+// statuses after each of them.
+var conflicts = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: 14}
+
 // apply does it, to the policy as it is then.
 func (e *edit) apply(ctx context.Context) error {
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	err := retry.RetryOnConflict(conflicts, func() error {
 		operations, err := e.plan(ctx)
 		if err != nil || len(operations) == 0 {
 			return err

@@ -68,7 +68,8 @@ func TestBansAtTheSameTimeAreAllThere(t *testing.T) {
 	w := newWorld(t)
 	p := w.policy("orders", ordersSpec)
 	var all sync.WaitGroup
-	for i := range 4 {
+	const people = 16
+	for i := range people {
 		all.Go(func() {
 			if _, stderr, code := w.run("ban", "orders", "per-client", "--yes", "--key", fmt.Sprintf("key-%d", i)); code != 0 {
 				t.Errorf("exit code %d: %s", code, stderr)
@@ -77,7 +78,7 @@ func TestBansAtTheSameTimeAreAllThere(t *testing.T) {
 	}
 	all.Wait()
 	got := w.overrides(p)
-	for i := range 4 {
+	for i := range people {
 		if key := fmt.Sprintf("key-%d", i); !strings.Contains(got, key) {
 			t.Errorf("overrides are %s, without %s", got, key)
 		}
