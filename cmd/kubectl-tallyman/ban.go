@@ -7,11 +7,13 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -69,7 +71,7 @@ var (
 type banOptions struct {
 	kind    banKind
 	cluster *clusterOptions
-	key     string
+	keys    []string
 	confirm confirmation
 	output  outputFormat
 }
@@ -90,7 +92,7 @@ func newEditCommand(kind banKind, c *cobra.Command) *cobra.Command {
 	o := banOptions{kind: kind, cluster: newClusterOptions()}
 	c.Args = cobra.ExactArgs(2)
 	c.RunE = func(c *cobra.Command, args []string) error { return o.run(c, args[0], args[1]) }
-	c.Flags().StringVar(&o.key, "key", "", "`value` of the limit's key")
+	c.Flags().StringArrayVar(&o.keys, "key", nil, "`value` of the limit's key")
 	if err := c.MarkFlagRequired("key"); err != nil {
 		panic(err) // there is no such flag: a fault of ours
 	}
@@ -115,6 +117,13 @@ type banned struct {
 
 func (o *banOptions) run(c *cobra.Command, policyName, limit string) error {
 	ctx, stderr := c.Context(), c.ErrOrStderr()
+	if len(o.keys) > 1 {
+		return fmt.Errorf("--key is there %d times: write it once, and the command for each key", len(o.keys))
+	}
+	if err := checkText("--key", o.keys...); err != nil {
+		return err
+	}
+	key := o.keys[0]
 	if err := o.confirm.check(c.InOrStdin()); err != nil {
 		return err
 	}
@@ -122,7 +131,7 @@ func (o *banOptions) run(c *cobra.Command, policyName, limit string) error {
 	if err != nil {
 		return err
 	}
-	e := edit{cluster: cluster, kind: o.kind, policy: policyName, limit: limit, key: o.key}
+	e := edit{cluster: cluster, kind: o.kind, policy: policyName, limit: limit, key: key}
 	operations, err := e.plan(ctx)
 	if err != nil {
 		return err
@@ -139,7 +148,7 @@ func (o *banOptions) run(c *cobra.Command, policyName, limit string) error {
 			fmt.Sprintf("Limit %s: %s", limit, o.kind.note), stderr)
 	}
 	b := banned{
-		Namespace: cluster.namespace, Policy: policyName, Limit: limit, Key: o.key,
+		Namespace: cluster.namespace, Policy: policyName, Limit: limit, Key: key,
 		Banned: o.kind.state == banning.state, Changed: len(operations) > 0, Notes: notesAbout(&e.object),
 	}
 	if err := o.output.write(c.OutOrStdout(), b, func(w io.Writer) error { return b.writeText(w, o.kind.state) }); err != nil {
@@ -192,9 +201,14 @@ func (e *edit) plan(ctx context.Context) ([]ban.Operation, error) {
 	return e.kind.edit(&spec, place, e.key)
 }
 
+// conflicts is how often and when to try again what somebody else's write has thwarted:
+// for some seconds, since several people ban at once when it burns, and the manager writes
+// statuses after each of them.
+var conflicts = wait.Backoff{Duration: 10 * time.Millisecond, Factor: 1.5, Jitter: 1, Steps: 14}
+
 // apply does it, to the policy as it is then.
 func (e *edit) apply(ctx context.Context) error {
-	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	err := retry.RetryOnConflict(conflicts, func() error {
 		operations, err := e.plan(ctx)
 		if err != nil || len(operations) == 0 {
 			return err

@@ -68,7 +68,8 @@ func TestBansAtTheSameTimeAreAllThere(t *testing.T) {
 	w := newWorld(t)
 	p := w.policy("orders", ordersSpec)
 	var all sync.WaitGroup
-	for i := range 4 {
+	const people = 16
+	for i := range people {
 		all.Go(func() {
 			if _, stderr, code := w.run("ban", "orders", "per-client", "--yes", "--key", fmt.Sprintf("key-%d", i)); code != 0 {
 				t.Errorf("exit code %d: %s", code, stderr)
@@ -77,7 +78,7 @@ func TestBansAtTheSameTimeAreAllThere(t *testing.T) {
 	}
 	all.Wait()
 	got := w.overrides(p)
-	for i := range 4 {
+	for i := range people {
 		if key := fmt.Sprintf("key-%d", i); !strings.Contains(got, key) {
 			t.Errorf("overrides are %s, without %s", got, key)
 		}
@@ -95,6 +96,8 @@ func TestWhatCannotBeBannedIsSaid(t *testing.T) {
 		{"ban orders per-client --yes", exitInvalid, `required flag(s) "key"`},
 		{"ban orders per-client --key a", exitInvalid, "write --yes"},
 		{"ban orders total --key a --yes", exitInvalid, "one counter for all and no key"},
+		{"ban orders per-client --key a\xff --yes", exitInvalid, `--key is "a\xff", which is not UTF-8`},
+		{"ban orders per-client --key a --key b --yes", exitInvalid, "--key is there 2 times"},
 		{"ban orders none --key a --yes", exitFailed, "but per-client, total"},
 		{"ban none total --key a --yes", exitFailed, "not found"},
 		{"ban orders per-client --key a --dry-run", 0, `Ban "a" from limit per-client of policy orders in namespace ` + w.ns +

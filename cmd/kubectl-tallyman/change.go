@@ -109,6 +109,9 @@ func (o *changeOptions) addTo(c *cobra.Command) {
 
 func (o *changeOptions) run(c *cobra.Command, change operator.Change) error {
 	ctx, stderr := c.Context(), c.ErrOrStderr()
+	if err := checkText("--key", change.Key...); err != nil {
+		return err
+	}
 	if err := o.confirm.check(c.InOrStdin()); err != nil {
 		return err
 	}
@@ -129,7 +132,7 @@ func (o *changeOptions) run(c *cobra.Command, change operator.Change) error {
 		subject.cluster.record(ctx, subject.policy, o.kind.action, o.kind.reason, note, stderr)
 	}
 	err = o.output.write(c.OutOrStdout(), changed, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "%s: %d left now\ncounter: %s\n", done(change, changed), changed.Remaining, changed.RedisKey)
+		_, err := fmt.Fprintf(w, "%s: %d left now\ncounter: %s\n", done(change, changed), changed.Remaining, view.Lines(changed.RedisKey))
 		return err
 	})
 	if err != nil {

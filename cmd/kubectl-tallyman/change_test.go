@@ -96,6 +96,7 @@ func TestNothingIsChangedWithoutConfirmation(t *testing.T) {
 		{"refund orders per-client 1 --key alice --dry-run", 0, `Give 1 unit back to the counter of limit per-client of policy orders in namespace ` + w.ns + ` for key ["alice"]`},
 		{"reset orders per-client --yes", exitInvalid, "limit per-client counts by header X-Api-Key: write --key once, in this order"},
 		{"reset orders total --key alice --yes", exitInvalid, "write no --key"},
+		{"reset orders per-client --key al\xffice --yes", exitInvalid, `--key is "al\xffice", which is not UTF-8`},
 		{"reset orders none --yes", exitFailed, `policy orders has no limit "none", but per-client, total`},
 		{"reset none total --yes", exitFailed, `"none" not found`},
 		{"refund orders total 0 --yes", exitInvalid, `UNITS is "0"`},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,6 +111,9 @@ func (o *explainOptions) parseRequest() (*operator.Request, error) {
 			return nil, errors.New("--header and --from describe a --request: write one, such as --request 'GET /'")
 		}
 		return nil, nil
+	}
+	if err := cmp.Or(checkText("--request", o.request), checkText("--header", o.headers...)); err != nil {
+		return nil, err
 	}
 	r := &operator.Request{Method: http.MethodGet, ClientIP: o.from}
 	switch words := strings.Fields(o.request); {

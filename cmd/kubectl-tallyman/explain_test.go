@@ -153,17 +153,19 @@ func TestExplainAsksASidecarByItsURL(t *testing.T) {
 
 func TestWhatIsNotValidOfExplainIsSaidWithExitCode2(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                     "write the name of a pod",
-		"orders --sidecar http://127.0.0.1:1":  "write no pod",
-		"job/orders":                           "deployment/, statefulset/",
-		"deployment/":                          "has no name",
-		"orders --from 10.0.0.1":               "write one, such as --request",
-		"orders --request POST,/a":             "--request is",
-		"orders --request /a -H X-Api-Key":     "--header is",
-		"orders --request /a --from localhost": "--from is",
-		"--sidecar 127.0.0.1:12082":            "is no URL",
-		"--sidecar https://127.0.0.1:12082":    "is no URL",
-		"orders -o xml":                        "write table, json or yaml",
+		"":                                      "write the name of a pod",
+		"orders --sidecar http://127.0.0.1:1":   "write no pod",
+		"job/orders":                            "deployment/, statefulset/",
+		"deployment/":                           "has no name",
+		"orders --from 10.0.0.1":                "write one, such as --request",
+		"orders --request POST,/a":              "--request is",
+		"orders --request /a -H X-Api-Key":      "--header is",
+		"orders --request /a --from localhost":  "--from is",
+		"orders --request /\xff":                "only text can be named",
+		"orders --request /a -H X-Api-Key:\xff": "only text can be named",
+		"--sidecar 127.0.0.1:12082":             "is no URL",
+		"--sidecar https://127.0.0.1:12082":     "is no URL",
+		"orders -o xml":                         "write table, json or yaml",
 	} {
 		stdout, stderr, code := run(t, "", append([]string{"explain"}, strings.Fields(args)...)...)
 		if code != exitInvalid || stdout != "" || !strings.Contains(stderr, want) {

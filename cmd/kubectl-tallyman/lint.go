@@ -177,8 +177,11 @@ func (l *linter) text(file string, data []byte) {
 
 // check is how a policy is judged that is enforced.
 func (l *linter) check(d policy.Definition) error {
-	l.policies++
-	return new(simulate.Policies).Add(d)
+	err := new(simulate.Policies).Add(d)
+	if err == nil {
+		l.policies++
+	}
+	return err
 }
 
 // warn returns what is legal and probably not meant in a policy that was checked.

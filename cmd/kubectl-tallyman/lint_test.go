@@ -59,7 +59,8 @@ func TestLintTellsWhereAndWhat(t *testing.T) {
 
 func TestLintsExitCode(t *testing.T) {
 	root := directory(t, map[string]string{
-		"good.yaml": policyText, "loose.yaml": policyText + looseLimit, "other.yaml": "apiVersion: v1\nkind: Pod\nspec: {}\n",
+		"broken/policy.yaml": policyText + "  - {name: broken, requests: 1, window: 1m, match: [{expression: '('}]}\n",
+		"good.yaml":          policyText, "loose.yaml": policyText + looseLimit, "other.yaml": "apiVersion: v1\nkind: Pod\nspec: {}\n",
 	})
 	for name, c := range map[string]struct {
 		args []string
@@ -67,6 +68,7 @@ func TestLintsExitCode(t *testing.T) {
 		say  string
 	}{
 		"valid":                {[]string{"good.yaml"}, 0, "1 file, 1 valid policy: 0 errors, 0 warnings"},
+		"no expression":        {[]string{"broken/policy.yaml"}, exitInvalid, "1 file, 0 valid policies: 1 error, 0 warnings"},
 		"a warning":            {[]string{"loose.yaml"}, 0, "0 errors, 1 warning"},
 		"strictly a warning":   {[]string{"--strict", "loose.yaml"}, exitInvalid, "--strict"},
 		"no policy":            {[]string{"other.yaml"}, exitInvalid, "no RateLimitPolicy was found"},
@@ -74,12 +76,12 @@ func TestLintsExitCode(t *testing.T) {
 		"files of a flag":      {[]string{"-f", "good.yaml", "--filename", "loose.yaml", "other.yaml"}, 0, "3 files, 2 valid policies"},
 		"a file that is not":   {[]string{"missing.yaml"}, exitInvalid, "missing.yaml"},
 		"an unknown format":    {[]string{"-o", "xml", "good.yaml"}, exitInvalid, "write table, json or yaml"},
-		"a file and all of it": {[]string{"good.yaml", "."}, 0, "2 files"},
+		"a file and all of it": {[]string{"broken/policy.yaml", "broken"}, exitInvalid, "1 file, "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := []string{"lint"}
 			for _, arg := range c.args {
-				if strings.HasSuffix(arg, ".yaml") || arg == "." {
+				if strings.HasSuffix(arg, ".yaml") || arg == "broken" {
 					arg = filepath.Join(root, arg)
 				}
 				args = append(args, arg)

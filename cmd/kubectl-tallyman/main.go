@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
+
+	"github.com/tallyman-dev/tallyman/internal/view"
 )
 
 // Exit codes besides 0.
@@ -28,7 +30,7 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	err := newCommand().ExecuteContext(ctx)
 	if err != nil && !errors.Is(err, errNo) {
-		fmt.Fprintln(os.Stderr, "kubectl-tallyman:", err)
+		fmt.Fprintln(os.Stderr, "kubectl-tallyman:", view.Lines(err.Error()))
 	}
 	os.Exit(exitCode(err))
 }

@@ -82,7 +82,7 @@ func TestTheDocumentedRolesAreEnough(t *testing.T) {
 	p := w.policy("orders", ordersSpec)
 	w.enforced(p, 3)
 	answers := enforcing(1)
-	answers[operator.PathTop] = operator.Top{}
+	answers[operator.PathTop] = operator.Top{Limits: []operator.TopLimit{}}
 	answers[operator.PathReset] = operator.Changed{RedisKey: aliceCounter}
 	answers[operator.PathRefund] = operator.Changed{RedisKey: aliceCounter}
 	w.pod("orders-a", answering(answers))

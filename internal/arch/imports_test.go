@@ -16,6 +16,7 @@ const (
 	cel          = "github.com/google/cel-go/..."
 	grpc         = "google.golang.org/grpc/..."
 	otel         = "go.opentelemetry.io/otel/..."
+	logr         = "github.com/go-logr/logr"
 	prometheus   = "github.com/prometheus/client_golang/..."
 	protobuf     = "google.golang.org/protobuf/..."
 	rpc          = "google.golang.org/genproto/googleapis/rpc/..."
@@ -90,7 +91,7 @@ var mayImport = []rule{
 		"Envoy's protocols, and the large library of their messages, are in one place"},
 	{"internal/sidecar/upstream", nil,
 		"it is a proxy's way to the app, and knows nothing of limits"},
-	{"internal/sidecar/tracing", []string{"pkg/tallyman", grpc, otel},
+	{"internal/sidecar/tracing", []string{"pkg/tallyman", grpc, otel, logr},
 		"OpenTelemetry is in one place: the library's users choose their own"},
 	{"internal/sidecar/...", []string{"pkg/tallyman/...", "internal/operator/...", "internal/respond", prometheus},
 		"the sidecar is an application of the public library, which thereby proves sufficient"},

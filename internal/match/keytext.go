@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // The texts of keys that have no value.
@@ -35,6 +36,20 @@ func (l *Limit) texts(r *Request, client string) []string {
 		texts = append(texts, l.key.parts[i].text(r, client))
 	}
 	return texts
+}
+
+// CutText is what a text of a key begins with, at most so many bytes of it, in whole
+// characters and with an ellipsis for the rest. Clients choose the text, which can have
+// any bytes: a character has no more than three after its first.
+func CutText(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	end := most
+	for end > 0 && end > most-utf8.UTFMax+1 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
 }
 
 // PublicText is the text of an Outcome's key without what may be secret: addresses,

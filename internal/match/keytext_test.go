@@ -48,3 +48,23 @@ func TestThePublicTextOfAKeyHasNoSecret(t *testing.T) {
 		}
 	}
 }
+
+func TestTextsAreCutInWholeCharacters(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"abcde", "abcde"},
+		{"abcdef", "abcde…"},
+		{"abcdé", "abcd…"},
+		{"ab€€", "ab€…"},
+		{"abc😀x", "abc…"},
+		{"\x80\x80\x80\x80\x80\x80\x80", "\x80\x80…"},
+	} {
+		if got := CutText(c.text, 5); got != c.want {
+			t.Errorf("%q is cut to %q, want %q", c.text, got, c.want)
+		}
+	}
+	for most := range 5 {
+		if got := CutText("\x80\x80\x80\x80\x80", most); len(got) > most+len("…") {
+			t.Errorf("cut to %q, not to %d bytes", got, most)
+		}
+	}
+}

@@ -74,7 +74,8 @@ func (c *Client) Close() {
 
 // Explain asks what would become of a request.
 func (c *Client) Explain(ctx context.Context, r operator.Request) (e operator.Explanation, err error) {
-	return e, c.ask(ctx, http.MethodPost, operator.PathExplain, r, &e)
+	err = c.ask(ctx, http.MethodPost, operator.PathExplain, r, &e)
+	return e, ours(err, e.Limits != nil)
 }
 
 // Top asks for the counts of keys: their hashes, or to reveal them the values.
@@ -83,22 +84,35 @@ func (c *Client) Top(ctx context.Context, reveal bool) (t operator.Top, err erro
 	if reveal {
 		path += "?reveal=true"
 	}
-	return t, c.ask(ctx, http.MethodGet, path, nil, &t)
+	err = c.ask(ctx, http.MethodGet, path, nil, &t)
+	return t, ours(err, t.Limits != nil)
 }
 
 // Reset empties a counter.
 func (c *Client) Reset(ctx context.Context, change operator.Change) (d operator.Changed, err error) {
-	return d, c.ask(ctx, http.MethodPost, operator.PathReset, change, &d)
+	err = c.ask(ctx, http.MethodPost, operator.PathReset, change, &d)
+	return d, ours(err, d.RedisKey != "")
 }
 
 // Refund gives units back.
 func (c *Client) Refund(ctx context.Context, change operator.Change) (d operator.Changed, err error) {
-	return d, c.ask(ctx, http.MethodPost, operator.PathRefund, change, &d)
+	err = c.ask(ctx, http.MethodPost, operator.PathRefund, change, &d)
+	return d, ours(err, d.RedisKey != "")
 }
 
 // Store asks a manager about the store.
 func (c *Client) Store(ctx context.Context) (h operator.StoreHealth, err error) {
-	return h, c.ask(ctx, http.MethodGet, operator.PathStore, nil, &h)
+	err = c.ask(ctx, http.MethodGet, operator.PathStore, nil, &h)
+	return h, ours(err, h.Nodes != nil || h.Error != "")
+}
+
+// ours takes no other server's answer for one of the API, such as {}: what is always
+// there has to be there.
+func ours(err error, isThere bool) error {
+	if err == nil && !isThere {
+		return errors.New("the answer is not that of an operator API: is it another server's port?")
+	}
+	return err
 }
 
 func (c *Client) ask(ctx context.Context, method, path string, question, answer any) error {
@@ -123,12 +137,14 @@ func (c *Client) ask(ctx context.Context, method, path string, question, answer 
 		return c.unreached(err)
 	}
 	defer response.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
-	if err != nil {
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	switch {
+	case err != nil:
 		return c.unreached(err)
-	}
-	if response.StatusCode != http.StatusOK {
+	case response.StatusCode != http.StatusOK:
 		return refusal(response, data)
+	case len(data) > maxAnswer:
+		return fmt.Errorf("the answer to %s is longer than %d MiB", path, maxAnswer>>20)
 	}
 	if err := json.Unmarshal(data, answer); err != nil {
 		return fmt.Errorf("the answer to %s is not understood: %w", path, err)
@@ -158,7 +174,10 @@ func refusal(response *http.Response, body []byte) error {
 	if kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); kind == "application/problem+json" {
 		_ = json.Unmarshal(body, &problem) // what is not one says nothing
 	}
-	start := strings.TrimSpace(string(body[:min(len(body), maxDetail)]))
-	detail := cmp.Or(problem.Detail, problem.Title, fmt.Sprintf("%s: %s", response.Status, start))
+	said := cmp.Or(problem.Detail, problem.Title)
+	detail := said[:min(len(said), maxDetail)]
+	if detail == "" {
+		detail = fmt.Sprintf("%s: %s", response.Status, bytes.TrimSpace(body[:min(len(body), maxDetail)]))
+	}
 	return &Refusal{Status: response.StatusCode, Detail: detail}
 }

@@ -41,6 +41,7 @@ func TestARefusalIsToldInItsOwnWords(t *testing.T) {
 		"a title only":          {problem + "; charset=utf-8", `{"title": "Not Found"}`, "Not Found"},
 		"no problem document":   {"text/plain", "nothing here\n", "404 Not Found: nothing here"},
 		"a broken one":          {problem, `{"title"`, `404 Not Found: {"title"`},
+		"a long detail":         {problem, `{"detail": "` + strings.Repeat("a", 1<<20) + `"}`, strings.Repeat("a", maxDetail)},
 		"much of somebody else": {"text/html", strings.Repeat("a", 1<<20), "404 Not Found: " + strings.Repeat("a", maxDetail)},
 	} {
 		_, err := answering(t, http.StatusNotFound, c.mediaType, c.body).Reset(t.Context(), operator.Change{})
@@ -54,6 +55,29 @@ func TestARefusalIsToldInItsOwnWords(t *testing.T) {
 func TestAnAnswerThatIsNotUnderstoodIsNoRefusal(t *testing.T) {
 	_, err := answering(t, http.StatusOK, "text/html", "<html>").Top(t.Context(), false)
 	if err == nil || errors.As(err, new(*Refusal)) || errors.As(err, new(*Unreached)) || !strings.Contains(err.Error(), operator.PathTop) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAnotherServersAnswerIsNone(t *testing.T) {
+	for _, body := range []string{"{}", "null", `{"status": "ok"}`} {
+		c := answering(t, http.StatusOK, "application/json", body)
+		_, explain := c.Explain(t.Context(), operator.Request{})
+		_, top := c.Top(t.Context(), false)
+		_, reset := c.Reset(t.Context(), operator.Change{})
+		_, refund := c.Refund(t.Context(), operator.Change{})
+		_, store := c.Store(t.Context())
+		for i, err := range []error{explain, top, reset, refund, store} {
+			if err == nil || !strings.Contains(err.Error(), "another server") {
+				t.Errorf("%s answers question %d: %v", body, i, err)
+			}
+		}
+	}
+}
+
+func TestAnAnswerWithoutEndIsCutShort(t *testing.T) {
+	_, err := answering(t, http.StatusOK, "application/json", strings.Repeat(" ", maxAnswer+1)).Top(t.Context(), false)
+	if err == nil || !strings.Contains(err.Error(), "is longer than 64 MiB") {
 		t.Errorf("got %v", err)
 	}
 }

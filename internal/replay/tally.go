@@ -5,7 +5,8 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/tallyman-dev/tallyman/internal/match"
 )
 
 // tally counts what was admitted and refused, in all and over time.
@@ -52,14 +53,8 @@ func (k keyCounts) find(id string) *keyCount {
 
 // note begins to count a key. An ID that is not empty is kept.
 func (k keyCounts) note(id, text string) *keyCount {
-	if len(text) > maxKeyText {
-		cut := maxKeyText
-		for cut > 0 && !utf8.RuneStart(text[cut]) {
-			cut--
-		}
-		text = text[:cut] + "…"
-	}
-	text = strings.Clone(strings.ToValidUTF8(text, "\uFFFD")) // texts of a log hold on to all of a block
+	text = strings.ToValidUTF8(match.CutText(text, maxKeyText), "\uFFFD")
+	text = strings.Clone(text) // texts of a log hold on to all of a block
 	if id == "" {
 		id = text
 	}

@@ -46,7 +46,7 @@ func TestTracedRequestsGoTheSameWay(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.url)
 	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
 	var err error
-	if tracer, err = tracing.FromEnv(t.Context(), "shop", "orders-1", tracingFailed(silent)); err != nil {
+	if tracer, err = tracing.FromEnv(t.Context(), "shop", "orders-1", silent, tracingFailed(silent)); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]func(*testing.T){

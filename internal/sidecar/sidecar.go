@@ -21,7 +21,7 @@ const leaveTimeout = 2 * time.Second
 // Run serves until the context ends, lets the requests that are under way end,
 // and withdraws from the store. That is no error.
 func Run(ctx context.Context, c Config, log *slog.Logger) error {
-	tracer, err := tracing.FromEnv(ctx, c.Limiter.Namespace, c.Limiter.Pod, tracingFailed(log))
+	tracer, err := tracing.FromEnv(ctx, c.Limiter.Namespace, c.Limiter.Pod, log, tracingFailed(log))
 	if err != nil {
 		// As OpenTelemetry has it, and as requests want it: they are served.
 		log.Warn("Tracing is off", "error", err)

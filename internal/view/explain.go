@@ -200,9 +200,9 @@ func (e *Explained) verdict(s Style) string {
 	}
 	switch {
 	case d.Exempt != "":
-		return fmt.Sprintf("%s %s: no limit looks at it, since it is exempt (%s).", request, s.paint(green, "would be admitted"), d.Exempt)
+		return fmt.Sprintf("%s %s: no limit looks at it, since it is exempt (%s).", request, s.paint(green, "would be admitted"), whole(d.Exempt))
 	case !d.Allowed:
-		return fmt.Sprintf("%s %s by %s of policy %s%s: %s.", request, s.paint(red, "would be refused"), d.Limit, d.Policy, uncounted(d), e.refusal())
+		return fmt.Sprintf("%s %s by %s of policy %s%s: %s.", request, s.paint(red, "would be refused"), whole(d.Limit), whole(d.Policy), uncounted(d), e.refusal())
 	case d.Degraded:
 		return fmt.Sprintf("%s %s, without the shared count: %s.", request, s.paint(yellow, "would be admitted"), reasonText(d.Reason))
 	default:
@@ -248,7 +248,7 @@ func (e *Explained) refusal() string {
 			return fmt.Sprintf("it lacks what the limit counts by (%s), and onMissingKey is Deny", l.CountedBy)
 		}
 	case "KeyDenied":
-		return fmt.Sprintf("its key %s is denied (%s)", keyText(l.Answer.Key), l.Answer.Why)
+		return fmt.Sprintf("its key %s is denied (%s)", keyText(l.Answer.Key), whole(l.Answer.Why))
 	}
 	return reasonText(d.Reason)
 }
@@ -269,7 +269,7 @@ func reasonText(reason string) string {
 	case "DefinitionsUnknown":
 		return "the sidecar has not read the policies yet"
 	default:
-		return reason
+		return whole(reason)
 	}
 }
 
@@ -293,7 +293,7 @@ func (e *Explained) nearest() string {
 	case least == nil:
 		return "all limits that apply to it admit it"
 	default:
-		return fmt.Sprintf("%s has least left, %d of %d", least.Limit, *least.Answer.Remaining, least.Capacity)
+		return fmt.Sprintf("%s has least left, %d of %d", whole(least.Limit), *least.Answer.Remaining, least.Capacity)
 	}
 }
 

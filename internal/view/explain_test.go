@@ -41,6 +41,37 @@ func limitOf(name string, change func(*operator.LimitExplanation)) operator.Limi
 	return l
 }
 
+// A pod's sidecar answers what it likes.
+func TestATerminalObeysNothingThatAPodSays(t *testing.T) {
+	const evil = "\x1b[2J\n"
+	for name, e := range map[string]operator.Explanation{
+		"admitted": {Allowed: true},
+		"refused":  {Policy: evil, Limit: evil, Reason: evil},
+		"denied":   {Policy: evil, Limit: evil, Reason: "KeyDenied"},
+		"degraded": {Allowed: true, Degraded: true, Reason: evil},
+		"exempt":   {Allowed: true, Exempt: evil},
+	} {
+		e.Limits = []operator.LimitExplanation{{
+			Policy: evil, Limit: evil, Applies: true, Why: evil, Key: []string{evil}, RedisKey: evil, Reason: evil, Remaining: new(int64(1)),
+			Algorithm: evil, Distribution: evil, FailurePolicy: evil,
+		}}
+		for _, request := range []*operator.Request{nil, {}} {
+			got := shown(t, Explain(e, request, nil), Style{})
+			if strings.Contains(got, "\x1b") || strings.Contains(got, "\n\n\n") || !strings.Contains(got, `\x1b[2J\n`) {
+				t.Errorf("%s: shown is %q", name, got)
+			}
+		}
+	}
+	top := Rates{Limits: []LimitRate{{Namespace: evil, Policy: evil, Limit: evil, Rate: Rate{Refused: 1}}}}
+	var b strings.Builder
+	if err := top.WriteText(&b, TopOptions{Rows: 1, Namespaces: true}); err != nil || strings.Contains(b.String(), "\x1b") {
+		t.Errorf("shown is %q, %v", b.String(), err)
+	}
+	if got, want := Lines("a\n"+evil+"é"), "a\n\\x1b[2J\né"; got != want {
+		t.Errorf("lines are %q, want %q", got, want)
+	}
+}
+
 func TestRulesOfAPodAreExplained(t *testing.T) {
 	sources := []Source{
 		{Policy: object(t, "p", 2, `{selector: {matchLabels: {app: orders}}, limits: [

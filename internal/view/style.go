@@ -2,6 +2,7 @@ package view
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -47,6 +48,19 @@ func clean(value string) string { return cleanTo(maxText, value) }
 
 // message is clean for sentences.
 func message(value string) string { return cleanTo(maxMessage, value) }
+
+// Lines is a text of somebody else's, such as an error, without what a terminal would
+// obey. Only line breaks stay as they are.
+func Lines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = whole(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// whole is clean for a value that has all of its length, such as a name.
+func whole(value string) string { return cleanTo(math.MaxInt, value) }
 
 func cleanTo(most int, value string) string {
 	var b strings.Builder

@@ -24,7 +24,8 @@ func texts(all ...string) []cell {
 	return row
 }
 
-// table has columns that are as wide as their widest cell.
+// table has columns that are as wide as their widest cell. What is in its cells is
+// written without what a terminal would obey, whosever it is.
 type table struct {
 	head []string
 	rows [][]cell
@@ -51,7 +52,9 @@ func (t *table) write(w io.Writer, s Style) error {
 	rows := append([][]cell{texts(t.head...)}, t.rows...)
 	widths := make([]int, len(t.head))
 	for _, row := range rows {
-		for i, c := range row {
+		for i := range row {
+			c := &row[i]
+			c.text = whole(c.text)
 			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
 		}
 	}

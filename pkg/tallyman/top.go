@@ -5,7 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tallyman-dev/tallyman/internal/match"
 )
@@ -154,7 +153,7 @@ func (c *census) count(m *meeting, allowed bool) {
 			hit++
 		}
 		if refused := !m.limits[i].Allowed; allowed || refused {
-			c.limit(r).count(key, refused, func() string { return cut(r.matcher.KeyText(&m.request, ""), maxValues) })
+			c.limit(r).count(key, refused, func() string { return match.CutText(r.matcher.KeyText(&m.request, ""), maxValues) })
 		}
 	}
 }
@@ -190,15 +189,4 @@ func (l *limitCensus) told(r *rule) TopLimit {
 func (r *rule) publicText(key string) string {
 	tag := strings.TrimPrefix(key, r.keyBase)
 	return match.PublicText(tag[1 : len(tag)-1])
-}
-
-// cut is what a text begins with, in whole characters.
-func cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	for !utf8.RuneStart(text[most]) {
-		most--
-	}
-	return text[:most] + "…"
 }

@@ -67,6 +67,20 @@ func TestTopKeepsLittleOfLongValues(t *testing.T) {
 	}
 }
 
+// Header values may have any bytes, and whoever sends them is answered all the same.
+func TestTopTakesValuesThatAreNoText(t *testing.T) {
+	l := fromFile(t, doc("a", counted), Options{})
+	l.Top(time.Hour)
+	r := get("/")
+	r.Header = http.Header{"X-Api-Key": {strings.Repeat("\x80", 10_000)}}
+	l.Admit(t.Context(), r)
+	r.Path = "/" + strings.Repeat("\xff", 10_000)
+	l.Admit(t.Context(), r)
+	if got := l.Top(time.Hour).Limits[0]; got.Admitted != 2 || len(got.Keys) != 2 {
+		t.Errorf("got %+v", got)
+	}
+}
+
 func TestKeysAreCountedAsLongAsSomebodyAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := fromFile(t, doc("a", counted), Options{})

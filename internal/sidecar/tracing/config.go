@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
+	"log/slog"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
@@ -25,12 +26,18 @@ const serviceName = "tallyman-sidecar"
 // resource are read as well.
 //
 // A collector that is down is no error: spans are dropped, and failed is told of each
-// failure, of which there can be many. It must be safe for concurrent use.
-func FromEnv(ctx context.Context, namespace, pod string, failed func(error)) (*Tracer, error) {
+// failure, of which there can be many. It must be safe for concurrent use. What else
+// OpenTelemetry has to say goes to the log.
+func FromEnv(ctx context.Context, namespace, pod string, log *slog.Logger, failed func(error)) (*Tracer, error) {
 	on, err := isOn()
 	if err != nil || !on {
 		return nil, err
 	}
+	if err := checkVariables(); err != nil {
+		return nil, err
+	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
+	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
 	exporter, err := newExporter(ctx)
 	if err != nil {
 		return nil, err
@@ -44,21 +51,20 @@ func FromEnv(ctx context.Context, namespace, pod string, failed func(error)) (*T
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
 	return newTracer(sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(about))), nil
 }
 
 func isOn() (bool, error) {
-	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
+	if strings.EqualFold(variable("OTEL_SDK_DISABLED"), "true") {
 		return false, nil
 	}
-	switch name := os.Getenv("OTEL_TRACES_EXPORTER"); name {
+	switch name := variable("OTEL_TRACES_EXPORTER"); name {
 	case "none":
 		return false, nil
 	case "otlp":
 		return true, nil
 	case "":
-		return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")) != "", nil
+		return cmp.Or(variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), variable("OTEL_EXPORTER_OTLP_ENDPOINT")) != "", nil
 	default:
 		return false, fmt.Errorf("OTEL_TRACES_EXPORTER is %.80q: it must be otlp or none", name)
 	}
@@ -66,7 +72,7 @@ func isOn() (bool, error) {
 
 // newExporter sends spans by OTLP. It connects when there is something to send.
 func newExporter(ctx context.Context) (exporter sdktrace.SpanExporter, err error) {
-	switch protocol := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL")); protocol {
+	switch protocol := cmp.Or(variable("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), variable("OTEL_EXPORTER_OTLP_PROTOCOL")); protocol {
 	case "", "http/protobuf": // the standard's default
 		exporter, err = otlptracehttp.New(ctx)
 	case "grpc":

@@ -3,6 +3,7 @@
 // this took, if it took one. docs/observability.md tells how to turn it on.
 //
 //	config.go     what the standard OTEL_ variables say
+//	variables.go  which of their values are refused
 //	tracing.go    spans of decisions and of calls to the store
 //	incoming.go   spans of requests by HTTP and by gRPC, and the context they come with
 //

@@ -32,7 +32,7 @@ func TestSampledSpansAreSentByHTTP(t *testing.T) {
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
-	tracer, err := FromEnv(t.Context(), "shop", "orders-1", ignore)
+	tracer, err := FromEnv(t.Context(), "shop", "orders-1", silent, ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
