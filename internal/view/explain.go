@@ -207,7 +207,8 @@ func (e *Explained) verdict(s Style) string {
 	case d.Exempt != "":
 		return fmt.Sprintf("%s %s: no limit looks at it, since it is exempt (%s).", request, s.paint(green, "would be admitted"), whole(d.Exempt))
 	case !d.Allowed:
-		return fmt.Sprintf("%s %s by %s of policy %s: %s.", request, s.paint(red, "would be refused"), whole(d.Limit), whole(d.Policy), e.refusal())
+		return fmt.Sprintf("%s %s by %s of policy %s: %s.",
+			request, s.paint(red, "would be refused"), whole(d.Limit), whole(d.Policy), e.refusal())
 	case d.Degraded:
 		return fmt.Sprintf("%s %s, without the shared count: %s.", request, s.paint(yellow, "would be admitted"), reasonText(d.Reason))
 	default:
