@@ -1,9 +1,11 @@
 package sidecar
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -138,8 +140,22 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 		// that sends requests, or some of them are lost.
 		IdleTimeout:    11 * time.Minute,
 		MaxHeaderBytes: 128 << 10,
-		ErrorLog:       slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog:       stdlog.New(serverLog{log}, "", 0),
 	}
+}
+
+// serverLog takes the lines of a server: what clients did wrong is for who looks for
+// it, a panic of ours for everybody.
+type serverLog struct{ log *slog.Logger }
+
+// Write implements io.Writer.
+func (l serverLog) Write(line []byte) (int, error) {
+	level := slog.LevelDebug
+	if bytes.HasPrefix(line, []byte("http: panic serving")) {
+		level = slog.LevelError
+	}
+	l.log.Log(context.Background(), level, string(bytes.TrimSpace(line)))
+	return len(line), nil
 }
 
 // serve runs the services until the context ends or one of them fails, and then

@@ -1,9 +1,11 @@
 package sidecar
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,4 +55,17 @@ func TestAServiceHasAMomentToEndWhenOthersHaveTakenTheTime(t *testing.T) {
 			t.Errorf("the log says:\n%s", log.text.String())
 		}
 	})
+}
+
+func TestAPanicIsNoSecret(t *testing.T) {
+	var log bytes.Buffer
+	s := newServer(nil, slog.New(slog.NewTextHandler(&log, nil)))
+	s.ErrorLog.Printf("http: TLS handshake error from %v", "192.0.2.1")
+	if log.Len() > 0 {
+		t.Errorf("what a client did wrong is told: %s", log.String())
+	}
+	s.ErrorLog.Printf("http: panic serving %v: %v", "192.0.2.1", "index out of range")
+	if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), "index out of range") {
+		t.Errorf("a panic is not told: %q", log.String())
+	}
 }
