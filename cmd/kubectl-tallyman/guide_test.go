@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -49,7 +48,7 @@ func startRealWorld(t *testing.T) *realWorld {
 	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") }))
 	t.Cleanup(app.Close)
 	for _, pod := range []string{"orders-a", "orders-b", "orders-c"} {
-		listen, operate := address(t), address(t)
+		listen, operate := testredis.FreeAddr(t), testredis.FreeAddr(t)
 		w.pod(pod, answering(nil))
 		w.kubelet.Forward(w.ns, pod, operatorPortOfTests, operate)
 		w.start(programs+"sidecar", "--store", w.redis.URL(), "--namespace", w.ns, "--pod", pod, "--pod-labels", "app=orders",
@@ -70,7 +69,7 @@ func (w *realWorld) managerPod() string {
 	if err := w.kubelet.Started(w.t.Context(), pod.Namespace, pod.Name); err != nil {
 		w.t.Fatal(err)
 	}
-	at := address(w.t)
+	at := testredis.FreeAddr(w.t)
 	w.kubelet.Forward(system.Name, pod.Name, operator.ManagerPort, at)
 	return at
 }
@@ -90,16 +89,6 @@ func (w *realWorld) start(program string, args ...string) {
 			w.t.Logf("%s:\n%s", filepath.Base(program), log.String())
 		}
 	})
-}
-
-func address(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // traffic sends requests of a client to all doors in turn, until the context ends.
