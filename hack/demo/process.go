@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,15 +78,6 @@ func run(ctx context.Context, stdin string, program string, args ...string) (str
 		err = fmt.Errorf("%s %s: %w", filepath.Base(program), strings.Join(args, " "), err)
 	}
 	return strings.TrimRight(string(out), "\n"), err
-}
-
-// freeAddress finds a port of the loopback address that nobody listens on.
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // waitFor polls until ready is true, and fails with what it waited for.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
 // redisServer is the Redis of the demo.
@@ -44,7 +46,7 @@ func (d *demo) startRedisProcess() (string, error) {
 		d.cleanup(func() error { server.Close(); return nil })
 		return server.Addr(), nil
 	}
-	address, err := freeAddress()
+	address, err := testredis.FreeAddress()
 	if err != nil {
 		return "", err
 	}

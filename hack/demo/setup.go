@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"path/filepath"
 	"time"
+
+	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
 const (
@@ -34,11 +36,11 @@ func (d *demo) install(ctx context.Context) error {
 
 // startManager starts the operator and waits until it is ready.
 func (d *demo) startManager(ctx context.Context) error {
-	health, err := freeAddress()
+	health, err := testredis.FreeAddress()
 	if err != nil {
 		return err
 	}
-	operator, err := freeAddress()
+	operator, err := testredis.FreeAddress()
 	if err != nil {
 		return err
 	}
@@ -61,15 +63,15 @@ func (d *demo) startDoors(ctx context.Context) error {
 		return err
 	}
 	for _, pod := range []string{"orders-a", "orders-b", "orders-c"} {
-		listen, err := freeAddress()
+		listen, err := testredis.FreeAddress()
 		if err != nil {
 			return err
 		}
-		admin, err := freeAddress()
+		admin, err := testredis.FreeAddress()
 		if err != nil {
 			return err
 		}
-		operator, err := freeAddress()
+		operator, err := testredis.FreeAddress()
 		if err != nil {
 			return err
 		}

@@ -130,29 +130,37 @@ func binary(t testing.TB) string {
 	return path
 }
 
-// given are the addresses that FreeAddr has returned.
+// given are the addresses that FreeAddress has returned.
 var given sync.Map
 
-// FreeAddr returns a local address that nobody listens on, none of those that it has
+// FreeAddress returns a local address that nobody listens on, none of those that it has
 // returned before: whoever asked for that may not listen yet.
 //
 // Ports that the kernel hands out by itself (on Linux those from 32768) are
 // avoided. While a server is down, an outgoing connection could be given its
 // port, and a client that dials the dead server could even connect to itself.
-func FreeAddr(t testing.TB) string {
-	t.Helper()
+func FreeAddress() (string, error) {
 	const first, last = 12000, 32000
 	for range 100 {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(last-first)))
 		if listener, err := net.Listen("tcp", addr); err == nil {
 			_ = listener.Close()
 			if _, taken := given.LoadOrStore(addr, true); !taken {
-				return addr
+				return addr, nil
 			}
 		}
 	}
-	t.Fatalf("found no free port between %d and %d", first, last)
-	return ""
+	return "", fmt.Errorf("found no free port between %d and %d", first, last)
+}
+
+// FreeAddr is FreeAddress for a test, which fails without one.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	addr, err := FreeAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
 }
 
 func splitAddr(t testing.TB, addr string) (host, port string) {
