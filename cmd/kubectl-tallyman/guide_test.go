@@ -20,7 +20,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tallyman-dev/tallyman/internal/operator"
 	"github.com/tallyman-dev/tallyman/internal/testenv"
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
@@ -61,16 +60,8 @@ func startRealWorld(t *testing.T) *realWorld {
 // managerPod makes a pod for the manager, and returns where it is to serve.
 func (w *realWorld) managerPod() string {
 	w.t.Helper()
-	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tallyman-system"}}
-	w.create(system)
-	pod := w.barePod("tallyman-manager-0")
-	pod.Namespace, pod.Labels = system.Name, map[string]string{managerComponent: "manager"}
-	w.create(pod)
-	if err := w.kubelet.Started(w.t.Context(), pod.Namespace, pod.Name); err != nil {
-		w.t.Fatal(err)
-	}
 	at := testredis.FreeAddr(w.t)
-	w.kubelet.Forward(system.Name, pod.Name, operator.ManagerPort, at)
+	w.managerAt(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tallyman-system"}}, at)
 	return at
 }
 

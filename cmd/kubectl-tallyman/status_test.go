@@ -40,7 +40,14 @@ func (w *world) enforced(p *v1alpha1.RateLimitPolicy, current int32) {
 // manager runs in a system namespace of the test's own, whose name is returned.
 func (w *world) manager(health operator.StoreHealth) string {
 	w.t.Helper()
-	system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "system-"}}
+	at := serve(w.t, answering(map[string]any{operator.PathStore: health}))
+	return w.managerAt(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "system-"}}, at)
+}
+
+// managerAt makes a pod for a manager that serves at an address, in a new namespace,
+// whose name is returned.
+func (w *world) managerAt(system *corev1.Namespace, at string) string {
+	w.t.Helper()
 	w.create(system)
 	pod := w.barePod("tallyman-manager-0")
 	pod.Namespace, pod.Labels = system.Name, map[string]string{managerComponent: "manager"}
@@ -48,7 +55,7 @@ func (w *world) manager(health operator.StoreHealth) string {
 	if err := w.kubelet.Started(w.t.Context(), pod.Namespace, pod.Name); err != nil {
 		w.t.Fatal(err)
 	}
-	w.kubelet.Forward(pod.Namespace, pod.Name, operator.ManagerPort, serve(w.t, answering(map[string]any{operator.PathStore: health})))
+	w.kubelet.Forward(pod.Namespace, pod.Name, operator.ManagerPort, at)
 	return system.Name
 }
 
