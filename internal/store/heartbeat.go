@@ -216,9 +216,10 @@ func (s *Store) Enforcers(ctx context.Context, ns string) ([]Enforcer, error) {
 
 func parseReport(pod, text string) (Enforcer, bool) {
 	seen, rest, _ := strings.Cut(text, " ")
-	_, report, found := strings.Cut(rest, " ") // what is cut off is the digest
 	micros, err := strconv.ParseInt(seen, 10, 64)
-	if !found || err != nil {
+	// Sidecars from before there were digests are seen until their pods are made anew.
+	report := strings.TrimLeft(rest, "0123456789abcdef ") // less the digest
+	if err != nil {
 		return Enforcer{}, false
 	}
 	e := Enforcer{LastSeen: time.UnixMicro(micros)}

@@ -43,6 +43,17 @@ func TestEnforcersAreThoseHeardOfLately(t *testing.T) {
 	}
 }
 
+// Sidecars stay as they are when the manager is upgraded.
+func TestEnforcersOfAVersionWithoutDigestsAreSeen(t *testing.T) {
+	s, client, prefix := sharedStore(t)
+	now := client.Time(t.Context()).Val().UnixMicro()
+	client.HSet(t.Context(), prefix+":enforcers:{shop}", "a", micros(now)+` {"pod":"a","policies":{"orders":7}}`)
+	enforcers, err := s.Enforcers(t.Context(), "shop")
+	if err != nil || len(enforcers) != 1 || enforcers[0].Policies["orders"] != 7 {
+		t.Fatalf("enforcers: %+v, %v", enforcers, err)
+	}
+}
+
 func TestABeatForgetsWhoIsSilent(t *testing.T) {
 	f := newFleet(t)
 	f.beat("gone", "orders")
