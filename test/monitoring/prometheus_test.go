@@ -26,8 +26,8 @@ metadata: {name: orders, namespace: shop}
 spec:
   selector: {}
   limits:
-  - {name: x, requests: 5, window: 1h}
-  - {name: leased, requests: 1000, window: 1h, distribution: {mode: Leased}}
+  - {name: x, requests: 5, window: 1h, match: [{path: {value: /x}}]}
+  - {name: leased, requests: 100000, window: 1h, match: [{path: {value: /leased}}], distribution: {mode: Leased}}
 `
 
 // A real Prometheus scrapes a real sidecar, takes the alerts, and has answers to what
@@ -36,11 +36,7 @@ func TestPrometheusTakesItAll(t *testing.T) {
 	admin, check := startSidecar(t)
 	prometheus := startPrometheus(t, admin)
 	for range 20 {
-		resp, err := http.Post("http://"+check+"/v1/check", "application/json", strings.NewReader(`{}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
+		ask(t, check, "/x")
 	}
 	eventually(t, "refusals in Prometheus", func() bool {
 		return len(prometheus.query(t, `tallyman_decisions_total{namespace="shop",limit="x",outcome="refused",way="check"} == 15`)) == 1
@@ -77,11 +73,25 @@ func TestPrometheusTakesItAll(t *testing.T) {
 		}
 		t.Logf("%s: %d panels", name, len(d.Panels))
 	}
-	for _, expr := range []string{"tallyman_policies_in_force", "max_over_time(tallyman_lease_idle_units[1m]) > 0", "process_resident_memory_bytes and on (instance) tallyman_policies_in_force"} {
+	eventually(t, "units that lie idle while they are spent", func() bool {
+		ask(t, check, "/leased")
+		return len(prometheus.query(t, "tallyman_lease_idle_units > 0")) > 0
+	})
+	for _, expr := range []string{"tallyman_policies_in_force", "process_resident_memory_bytes and on (instance) tallyman_policies_in_force"} {
 		if len(prometheus.query(t, expr)) == 0 {
 			t.Errorf("nothing is %s", expr)
 		}
 	}
+}
+
+// ask has the sidecar decide a request.
+func ask(t *testing.T, check, path string) {
+	t.Helper()
+	resp, err := http.Post("http://"+check+"/v1/check", "application/json", strings.NewReader(`{"path":"`+path+`"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
 }
 
 // startSidecar runs a sidecar, and says where its admin and check listeners are.
