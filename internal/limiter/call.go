@@ -19,10 +19,9 @@ const (
 	verbReserve
 	verbSettle
 	verbRenew
-	// verbSeveral is a take from several counters, all of which are enforced, and
-	// verbRun are takes from one each.
-	verbSeveral
 	verbReset
+	// verbRun are takes that are alike but for their counters, all of which are
+	// enforced.
 	verbRun verb = 0
 )
 
