@@ -31,11 +31,12 @@ const (
 	maxTurns = 3
 )
 
-// lane carries jobs to one node, many in one call. A job that comes while fewer
-// than maxUnderWay calls are under way is sent at once, by its own goroutine if
-// its caller cannot leave. Jobs that come meanwhile wait, and leave together when
-// a call is back, in the order in which they came. So nothing is ever delayed to
-// gather more, and the busier the node, the larger the batches.
+// lane carries jobs to one node, many in one call. A job that comes while no call
+// is under way is sent at once, by its own goroutine if its caller cannot leave. Jobs
+// that come meanwhile leave together, in the order in which they came: with another
+// call as soon as whoever else can run has had a turn, and, while maxUnderWay are
+// under way, when one of these is back. So nothing is ever delayed to gather more,
+// and the busier the node, the larger the batches.
 //
 // Calls share the jobs evenly, so that Redis works on one while the callers of the
 // other one come again: were all jobs in one call, Redis and callers would wait for
@@ -117,7 +118,7 @@ func (l *lane) do(ctx context.Context, f *flight) (mine bool, err error) {
 		return true, errCircuitOpen
 	}
 	l.mu.Lock()
-	if l.underWay < maxUnderWay && len(l.waiting) == 0 {
+	if l.underWay == 0 {
 		l.underWay++
 		l.flying++
 		if ctx.Done() == nil && l.proven {
@@ -139,6 +140,10 @@ func (l *lane) do(ctx context.Context, f *flight) (mine bool, err error) {
 	f.phase.Store(inQueue)
 	l.waiting = append(l.waiting, f)
 	l.setAlarm(f.deadline)
+	if l.underWay < maxUnderWay {
+		l.underWay++
+		l.launch()
+	}
 	l.mu.Unlock()
 	return l.await(ctx, f)
 }
@@ -199,9 +204,14 @@ func (l *lane) next(err error) {
 		l.mu.Unlock()
 		return
 	}
+	l.launch()
+	l.mu.Unlock()
+}
+
+// launch has a train carry what waits. The lane is locked.
+func (l *lane) launch() {
 	t := &train{}
 	l.depart(t)
-	l.mu.Unlock()
 	go l.run(t)
 }
 
