@@ -679,6 +679,7 @@ func TestWhatACallerIsGrantedThatLeftIsGivenBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHeld(t)
 			peek(t, h, full) // connect
+			within(t, "connected", h.only.idle)
 			h.proxy.Hold()
 			h.leave(t, test.call, 1, 0)
 			h.proxy.Release()
