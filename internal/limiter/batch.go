@@ -39,10 +39,12 @@ type scriptCall struct {
 type run struct {
 	// at is where its length stands in the text of the calls.
 	at, length int
-	rule       *Rule
-	price      price
-	count      int64
+	// model is what all of them are like but for their counters; nil of no run.
+	model *scriptCall
 }
+
+// maxRunKeys bounds the counters of a run, which Lua has on its stack.
+const maxRunKeys = 1024
 
 func (e *evaluation) reset() {
 	clear(e.last)
@@ -121,17 +123,12 @@ func (e *evaluation) find(f *flight) (int, bool) {
 }
 
 func (e *evaluation) encode(c *scriptCall, clock int64) {
-	f := c.jobs[0]
-	if f.isPlain() && len(f.hits) == 1 {
-		e.encodePlain(&f.hits[0], c, clock)
+	if c.jobs[0].isPlain() {
+		e.encodePlain(c, clock)
 		return
 	}
 	e.run = run{}
-	if f.isPlain() {
-		e.encodeSeveral(f, c.count, clock)
-	} else {
-		e.encodeAny(f, c.count, clock)
-	}
+	e.encodeAny(c.jobs[0], c.count, clock)
 }
 
 // isPlain says whether a job is of the most common ones, which the script does
@@ -149,25 +146,38 @@ func (j *job) isPlain() bool {
 }
 
 // encodePlain adds a call to the run, or starts one with it.
-func (e *evaluation) encodePlain(d *decision, c *scriptCall, clock int64) {
-	r := &e.run
-	if c.again || d.rule != r.rule || d.price != r.price || c.count != r.count {
-		*r = run{at: len(e.callText) + 1, rule: d.rule, price: d.price, count: c.count}
-		e.callText = append(e.callText, verbRun, 0, 0)
+func (e *evaluation) encodePlain(c *scriptCall, clock int64) {
+	r, hits := &e.run, c.jobs[0].hits
+	if c.again || !r.takes(c) {
+		*r = run{at: len(e.callText) + 1, model: c}
+		e.callText = append(e.callText, verbRun, 0, 0, byte(len(hits)))
 		e.callText = appendInteger(e.callText, c.count)
-		e.appendCost(d, clock)
+		for i := range hits {
+			e.appendCost(&hits[i], clock)
+		}
 	}
 	r.length++
 	binary.LittleEndian.PutUint16(e.callText[r.at:], uint16(r.length))
-	e.key(&d.key)
+	for i := range hits {
+		e.key(&hits[i].key)
+	}
 }
 
-func (e *evaluation) encodeSeveral(f *flight, count, clock int64) {
-	e.callText = appendInteger(append(e.callText, verbSeveral, byte(len(f.hits))), count)
-	for i := range f.hits {
-		e.appendCost(&f.hits[i], clock)
-		e.key(&f.hits[i].key)
+// takes says whether a run has a place for a call.
+func (r *run) takes(c *scriptCall) bool {
+	if r.model == nil || c.count != r.model.count {
+		return false
 	}
+	like, hits := r.model.jobs[0].hits, c.jobs[0].hits
+	if len(hits) != len(like) || (r.length+1)*len(hits) > maxRunKeys {
+		return false
+	}
+	for i := range hits {
+		if hits[i].rule != like[i].rule || hits[i].price != like[i].price {
+			return false
+		}
+	}
+	return true
 }
 
 // encodeAny encodes what is not plain.
@@ -232,6 +242,7 @@ const (
 	callSize    = 2 * integerSize
 	plainSize   = 1 * integerSize
 	hitSize     = 4 * integerSize
+	fittingSize = 2 * integerSize
 )
 
 // errClock carries Redis's time when the borders of a calendar did not reach it.
@@ -242,45 +253,72 @@ func (e errClock) Error() string {
 }
 
 // read gives each job its part of a reply, and returns Redis's time; 0 if it is
-// not told. It reads everything before it writes anything.
+// not told. After an error the jobs' parts mean nothing.
 func (e *evaluation) read(reply string, corrupt func(key string)) (now int64, err error) {
-	size := integerSize
-	for i := range e.calls {
-		size += e.calls[i].replySize()
+	if len(reply) < integerSize {
+		return 0, fmt.Errorf("%w: %d bytes", errReply, len(reply))
 	}
+	now = readInteger(reply)
 	if len(reply) == integerSize && len(e.calls) > 0 {
-		now := readInteger(reply)
 		return now, errClock{now}
 	}
-	if len(reply) != size {
-		return 0, fmt.Errorf("%w: %d bytes, not %d", errReply, len(reply), size)
-	}
-	now, reply = readInteger(reply), reply[integerSize:]
+	rest := reply[integerSize:]
 	for i := range e.calls {
-		reply = e.calls[i].read(now, reply, corrupt)
+		c := &e.calls[i]
+		size := c.replySize(rest)
+		if size > len(rest) {
+			return 0, fmt.Errorf("%w: it ends at byte %d", errReply, len(reply))
+		}
+		c.read(now, rest[:size], corrupt)
+		rest = rest[size:]
+	}
+	if rest != "" {
+		return 0, fmt.Errorf("%w: it has %d bytes too many", errReply, len(rest))
 	}
 	return now, nil
 }
 
-func (c *scriptCall) replySize() int {
+// replySize is that of the call's part, with which a reply begins.
+func (c *scriptCall) replySize(reply string) int {
 	f := c.jobs[0]
-	if f.isPlain() {
-		return plainSize + hitSize*len(f.hits)
+	switch {
+	case !f.isPlain():
+		return callSize + hitSize*len(f.hits)
+	case fitting(reply):
+		return 1 + fittingSize*len(f.hits)
+	default:
+		return 1 + plainSize + hitSize*len(f.hits)
 	}
-	return callSize + hitSize*len(f.hits)
 }
 
-func (c *scriptCall) read(now int64, reply string, corrupt func(key string)) string {
+// fitting says whether a plain call's part is the short one, of a call that was
+// granted at once.
+func fitting(reply string) bool { return reply != "" && reply[0] == 1 }
+
+func (c *scriptCall) read(now int64, reply string, corrupt func(key string)) {
 	model := c.jobs[0]
-	model.granted = [...]int64{enforced: readInteger(reply), shadow: 0}
-	if model.isPlain() {
-		reply = reply[plainSize:]
-	} else {
-		model.granted[shadow] = readInteger(reply[integerSize:])
-		reply = reply[callSize:]
+	switch {
+	case !model.isPlain():
+		model.granted = [...]int64{enforced: readInteger(reply), shadow: readInteger(reply[integerSize:])}
+		model.readHits(now, reply[callSize:], corrupt)
+	case fitting(reply):
+		model.granted = [...]int64{enforced: c.count, shadow: 0}
+		model.readFitting(now, reply[1:])
+	default:
+		model.granted = [...]int64{enforced: readInteger(reply[1:]), shadow: 0}
+		model.readHits(now, reply[1+plainSize:], corrupt)
 	}
-	for i := range model.hits {
-		d := &model.hits[i]
+	for _, f := range c.jobs[1:] {
+		f.granted = model.granted
+		for i := range f.hits {
+			f.hits[i].state = model.hits[i].state
+		}
+	}
+}
+
+func (j *job) readHits(now int64, reply string, corrupt func(key string)) {
+	for i := range j.hits {
+		d := &j.hits[i]
 		if readInteger(reply) == 1 && corrupt != nil {
 			corrupt(d.key)
 		}
@@ -292,13 +330,13 @@ func (c *scriptCall) read(now int64, reply string, corrupt func(key string)) str
 		}
 		reply = reply[hitSize:]
 	}
-	for _, f := range c.jobs[1:] {
-		f.granted = model.granted
-		for i := range f.hits {
-			f.hits[i].state = model.hits[i].state
-		}
+}
+
+func (j *job) readFitting(now int64, reply string) {
+	for i := range j.hits {
+		j.hits[i].state = state{now: now, at: now, used: readInteger(reply), rest: readInteger(reply[integerSize:])}
+		reply = reply[fittingSize:]
 	}
-	return reply
 }
 
 // readInteger reads the seven bytes that the script writes for a number.

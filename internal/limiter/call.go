@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/tallyman-dev/tallyman/internal/policy"
 )
 
 // verb is what the script is to do, as it numbers it.
@@ -19,10 +17,9 @@ const (
 	verbReserve
 	verbSettle
 	verbRenew
-	// verbSeveral is a take from several counters, all of which are enforced, and
-	// verbRun are takes from one each.
-	verbSeveral
 	verbReset
+	// verbRun are takes that are alike but for their counters, all of which are
+	// enforced.
 	verbRun verb = 0
 )
 
@@ -269,7 +266,10 @@ func (c *Call) validateToken() error {
 	return nil
 }
 
-func (r *Rule) holdsSlots() bool { return r.limit.Algorithm == policy.Concurrency }
+func (r *Rule) holdsSlots() bool {
+	_, slots := r.algorithm.(concurrency)
+	return slots
+}
 
 func (c *Call) holdsSlots() bool {
 	return slices.ContainsFunc(c.Hits, func(h Hit) bool { return h.Rule.holdsSlots() })

@@ -24,15 +24,23 @@ const (
 	// maxUnderWay is the calls of a lane that are under way together: while
 	// Redis works on one, the other is on its way or being read.
 	maxUnderWay = 2
+	// minShare is how many jobs may leave in one call though that leaves fewer to the
+	// other: a trip costs as much as deciding some tens of jobs.
+	minShare = 16
 	// maxTurns bounds how often all others are let run before a batch leaves.
 	maxTurns = 3
 )
 
-// lane carries jobs to one node, many in one call. A job that comes while fewer
-// than maxUnderWay calls are under way is sent at once, by its own goroutine if
-// its caller cannot leave. Jobs that come meanwhile wait, and leave together when
-// a call is back, in the order in which they came. So nothing is ever delayed to
-// gather more, and the busier the node, the larger the batches.
+// lane carries jobs to one node, many in one call. A job that comes while no call
+// is under way is sent at once, by its own goroutine if its caller cannot leave. Jobs
+// that come meanwhile leave together, in the order in which they came: with another
+// call as soon as whoever else can run has had a turn, and, while maxUnderWay are
+// under way, when one of these is back. So nothing is ever delayed to gather more,
+// and the busier the node, the larger the batches.
+//
+// Calls share the jobs evenly, so that Redis works on one while the callers of the
+// other one come again: were all jobs in one call, Redis and callers would wait for
+// each other in turn.
 type lane struct {
 	// send carries out jobs, and sets their err.
 	send func(ctx context.Context, batch []*flight)
@@ -44,7 +52,8 @@ type lane struct {
 
 	mu       sync.Mutex
 	waiting  []*flight
-	underWay int
+	underWay int // calls
+	flying   int // jobs in these
 	// proven says that the last call was answered. After another one, and at first,
 	// send may have to connect, which does not end at a deadline.
 	proven bool
@@ -109,8 +118,9 @@ func (l *lane) do(ctx context.Context, f *flight) (mine bool, err error) {
 		return true, errCircuitOpen
 	}
 	l.mu.Lock()
-	if l.underWay < maxUnderWay && len(l.waiting) == 0 {
+	if l.underWay == 0 {
 		l.underWay++
+		l.flying++
 		if ctx.Done() == nil && l.proven {
 			l.mu.Unlock()
 			return l.sendMyself(ctx, f)
@@ -130,6 +140,10 @@ func (l *lane) do(ctx context.Context, f *flight) (mine bool, err error) {
 	f.phase.Store(inQueue)
 	l.waiting = append(l.waiting, f)
 	l.setAlarm(f.deadline)
+	if l.underWay < maxUnderWay {
+		l.underWay++
+		l.launch()
+	}
 	l.mu.Unlock()
 	return l.await(ctx, f)
 }
@@ -184,14 +198,20 @@ func (l *lane) await(ctx context.Context, f *flight) (mine bool, err error) {
 func (l *lane) next(err error) {
 	l.mu.Lock()
 	l.proven = err == nil
+	l.flying--
 	if len(l.waiting) == 0 {
 		l.underWay--
 		l.mu.Unlock()
 		return
 	}
+	l.launch()
+	l.mu.Unlock()
+}
+
+// launch has a train carry what waits. The lane is locked.
+func (l *lane) launch() {
 	t := &train{}
 	l.depart(t)
-	l.mu.Unlock()
 	go l.run(t)
 }
 
@@ -206,17 +226,18 @@ func (l *lane) remove(t *train) {
 }
 
 // run carries what waits until nothing does. It lets the callers that it woke come
-// again first, for as long as that brings more: on few cores, batches form because of
-// this. Where much else is to be run, each turn takes its time, and there are few.
+// again first, for as long as that brings more and the call's share is not there: on
+// few cores, batches form because of this. Where much else is to be run, each turn takes its time, and there are few.
 func (l *lane) run(t *train) {
 	var batch []*flight
 	for {
-		for turn, waiting := 0, 0; turn < maxTurns; turn++ {
+		for turn, before := 0, 0; turn < maxTurns; turn++ {
 			runtime.Gosched()
-			before := waiting
-			if waiting = l.queued(); waiting <= before {
+			n, enough := l.queued()
+			if enough || n <= before {
 				break
 			}
+			before = n
 		}
 		batch = l.board(t, batch[:0])
 		if len(batch) == 0 {
@@ -232,6 +253,7 @@ func (l *lane) run(t *train) {
 		l.mu.Lock()
 		l.proven = batch[0].err == nil
 		t.batch = nil
+		l.flying -= len(batch)
 		l.mu.Unlock()
 		for _, f := range batch {
 			l.answer(f)
@@ -240,20 +262,27 @@ func (l *lane) run(t *train) {
 	}
 }
 
-// queued is how many jobs wait.
-func (l *lane) queued() int {
+// queued is how many jobs wait, and whether these are a call's share.
+func (l *lane) queued() (n int, enough bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.waiting)
+	return len(l.waiting), len(l.waiting) >= l.share()
 }
 
-// board fills a train, with a batch of what waits; without anything, the train
-// has ended.
+// share is how many jobs the next call takes at the most. The lane is locked.
+func (l *lane) share() int {
+	all := len(l.waiting) + l.flying
+	return min(maxBatch, max(minShare, (all+maxUnderWay-1)/maxUnderWay))
+}
+
+// board fills a train, with its share of what waits; without anything, the train
+// has ended. What is left waits for the other calls: while anything waits, as many
+// are under way as may be.
 func (l *lane) board(t *train, batch []*flight) []*flight {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := 0
-	for n < len(l.waiting) && len(batch) < maxBatch {
+	n, most := 0, l.share()
+	for n < len(l.waiting) && len(batch) < most {
 		f := l.waiting[n]
 		n++
 		if f.phase.CompareAndSwap(inQueue, onWay) {
@@ -267,6 +296,7 @@ func (l *lane) board(t *train, batch []*flight) []*flight {
 	clear(l.waiting[rest:])
 	l.waiting = l.waiting[:rest]
 	t.batch = batch
+	l.flying += len(batch)
 	if len(batch) == 0 {
 		l.remove(t)
 		l.underWay--

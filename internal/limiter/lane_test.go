@@ -246,19 +246,41 @@ func TestJobsThatWaitLeaveTogetherInOrder(t *testing.T) {
 	})
 }
 
+// callMany has so many callers do a job each.
+func (s *station) callMany(n int) (names []string, callers []*caller) {
+	for i := range n {
+		names = append(names, fmt.Sprint(i))
+		callers = append(callers, s.call(names[i], patience))
+	}
+	return names, callers
+}
+
 func TestACallHasAMostOfJobs(t *testing.T) {
 	inStation(t, func(t *testing.T, s *station) {
 		calls := s.busy()
-		var names []string
-		var callers []*caller
-		for i := range maxBatch + 3 {
-			names = append(names, fmt.Sprint(i))
-			callers = append(callers, s.call(names[i], patience))
-		}
+		names, callers := s.callMany(2*maxBatch + 3)
 		s.answer(calls[0])
 		first := s.next(names[:maxBatch]...)
 		s.answer(calls[1])
-		s.answer(s.next(names[maxBatch:]...), first)
+		second := s.next(names[maxBatch : 2*maxBatch]...)
+		s.answer(first)
+		s.answer(s.next(names[2*maxBatch:]...), second)
+		for _, c := range callers {
+			c.served(t, 0)
+		}
+	})
+}
+
+// Redis has work while the callers of one call come again.
+func TestCallsShareManyJobsEvenly(t *testing.T) {
+	inStation(t, func(t *testing.T, s *station) {
+		calls := s.busy()
+		names, callers := s.callMany(2*minShare + 1)
+		s.answer(calls[0])
+		first := s.next(names[:minShare+1]...)
+		s.sentNothing()
+		s.answer(calls[1])
+		s.answer(s.next(names[minShare+1:]...), first)
 		for _, c := range callers {
 			c.served(t, 0)
 		}
@@ -657,6 +679,7 @@ func TestWhatACallerIsGrantedThatLeftIsGivenBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHeld(t)
 			peek(t, h, full) // connect
+			within(t, "connected", h.only.idle)
 			h.proxy.Hold()
 			h.leave(t, test.call, 1, 0)
 			h.proxy.Release()

@@ -83,8 +83,9 @@ func TestScriptsCanBeLoadedAheadOfTheirUse(t *testing.T) {
 // Whatever a server answers, it is read without a panic; and what does not have
 // the size that the calls need is an error.
 func FuzzReply(f *testing.F) {
-	for _, size := range []int{0, 6, 7, 8, 42, 43, 44, 1000} {
+	for _, size := range []int{0, 6, 7, 8, 21, 22, 23, 42, 43, 44, 1000} {
 		f.Add(strings.Repeat("\x01", size))
+		f.Add(strings.Repeat("\x00", size))
 	}
 	f.Fuzz(func(t *testing.T, reply string) {
 		l := limitOf(algorithms[0], 1, time.Second)
@@ -96,7 +97,8 @@ func FuzzReply(f *testing.F) {
 		e := &evaluation{last: map[string]int{}, rules: map[*Rule]uint16{}}
 		e.build([]*flight{f}, 0, "")
 		_, err := e.read(reply, nil)
-		if (err == nil) != (len(reply) == 7+7+28) {
+		short := len(reply) > 7 && reply[7] == 1
+		if (err == nil) != (short && len(reply) == 7+1+14 || !short && len(reply) == 7+1+7+28) {
 			t.Fatalf("%d bytes: %v", len(reply), err)
 		}
 		f.conclude(call)

@@ -21,6 +21,9 @@ import (
 type refusals struct {
 	seed    maphash.Seed
 	buckets [refusalBuckets]refusalBucket
+	// last is when the last of the refusals ends. While nobody is refused, no bucket
+	// is looked at, which would be a cache miss for each request.
+	last atomic.Int64
 }
 
 const (
@@ -60,6 +63,7 @@ func newRefusals() *refusals {
 	for i := range r.buckets {
 		r.buckets[i].forgotten.Store(-1 << 63)
 	}
+	r.last.Store(-1 << 63)
 	return r
 }
 
@@ -87,6 +91,7 @@ func (r *refusals) remember(h *Hit, result Result, sent, now int64) {
 		retryAt: now + int64(result.RetryAfter), resetAt: now + int64(result.ResetAfter),
 		remaining: result.Remaining,
 	}, now)
+	raise(&r.last, until)
 }
 
 // put takes the place of the same key, else of what ends first. Of two that do so
@@ -110,6 +115,9 @@ func (b *refusalBucket) put(e *refusedHit, now int64) {
 // refused is refused too; its RetryAfter is, unless for a TokenBucket, the time
 // until the counter is at its full limit: later than need be, but never too early.
 func (r *refusals) lookup(h *Hit, now int64) (Result, bool) {
+	if now >= r.last.Load() {
+		return Result{}, false
+	}
 	b := r.bucket(h.Key)
 	for i := range b.places {
 		e := b.places[i].Load()
@@ -146,11 +154,13 @@ func (e *refusedHit) result(h *Hit, now int64) (Result, bool) {
 
 // forget is told that units of a key have been given back by now. What the store
 // was asked before that says nothing any more.
-func (r *refusals) forget(key string, now int64) {
-	forgotten := &r.bucket(key).forgotten
+func (r *refusals) forget(key string, now int64) { raise(&r.bucket(key).forgotten, now) }
+
+// raise makes a time that late, unless it is later.
+func raise(at *atomic.Int64, to int64) {
 	for {
-		was := forgotten.Load()
-		if was >= now || forgotten.CompareAndSwap(was, now) {
+		was := at.Load()
+		if was >= to || at.CompareAndSwap(was, to) {
 			return
 		}
 	}

@@ -8,20 +8,21 @@
 --   f a w l n  limit
 --   c          limit, five borders of calendar windows
 --   t          burst in µs and its numerator, the denominator, requests
--- ARGV[3]  the calls, packed. Verb 0 is a run of calls that take from one counter
---   each, and are alike but for the counter: how many there are, how many
---   requests each stands for, the rule, and the cost (for t in µs, and a
---   numerator). No counter is in a run twice. Verb 8 takes from several counters:
---   their number, how many requests, and for each rule and cost. Any other call
---   has its verb, the number of its hits, how many requests it stands for, how
---   long its token counts in ms, whether it has one, and the name of its slots;
---   then for each hit its rule, cost and group.
+-- ARGV[3]  the calls, packed. Verb 0 is a run of takes that are alike but for
+--   their counters: how many there are, how many counters and requests each has,
+--   and for each of the counters the rule, and the cost (for t in µs, and a
+--   numerator). No counter is in a run twice. Any other call has its verb, the
+--   number of its hits, how many requests it stands for, how long its token counts
+--   in ms, whether it has one, and the name of its slots; then for each hit its
+--   rule, cost and group.
 -- Group 1 is enforced. Group 2 shadows: it never stands in the way of group 1.
 --
 -- The reply is packed as well: the time, then for each call how many requests
--- each group is granted (verbs 0 and 8 tell of the first group only), and for
--- each hit whether its counter held garbage and three numbers of the counter's
--- state: before the call when it decides or charges, after it for the others.
+-- each group is granted, and for each hit whether its counter held garbage and
+-- three numbers of the counter's state: before the call when it decides or
+-- charges, after it for the others. A call of a run has a byte in front and tells of
+-- the first group only; where the byte is 1, all was granted and nothing was
+-- garbage, and two numbers are all that is told of a counter: its time is the time.
 -- What is left, and when to try again, is computed from them in Go. A reply of 7
 -- bytes is the time alone: the borders do not reach it, and nothing was done.
 --
@@ -76,7 +77,7 @@ local function write(key, r, at, used, rest, mark)
 end
 
 -- steps makes what calls consist of, for all algorithms: read, room and finish, and
--- other, which does the calls of other verbs than 0 and 8.
+-- other, which does the calls of other verbs than 0.
 local function steps(rules)
   local MAX = 9007199254740991 -- 2^53 - 1
   local ABSENT, SOUND, LONE = 0, 1, 2
@@ -267,9 +268,9 @@ local function steps(rules)
       end
     end
 
-    -- general is every call but those of verbs 0 and 8.
+    -- general is every call but those of verb 0.
     function rare.general()
-      local TAKE, PEEK, REFUND, CHARGE, RESERVE, SETTLE, RENEW, RESET = 1, 2, 3, 4, 5, 6, 7, 9
+      local TAKE, PEEK, REFUND, CHARGE, RESERVE, SETTLE, RENEW, RESET = 1, 2, 3, 4, 5, 6, 7, 8
       local hits, count, name = {}, 0, ''
       local numbers, told = {}, 0
 
@@ -670,80 +671,84 @@ end
 local replies, filled = {pack('<I7', now)}, 1
 
 local text, at, size, key = ARGV[3], 1, #ARGV[3], 0
-local several, read, room, finish, other = {}, nil, nil, nil, nil
+local hits, read, room, finish, other = {}, nil, nil, nil, nil
 while at <= size do
   local verb = byte(text, at)
   if verb == 0 then
-    local count, n, number, cost, part
-    verb, count, n, number, cost, part, at = unpack('<BI2I7I2I7I7', text, at)
-    local r = rules[number]
-    local free = cost == 0 and part == 0
-    local values, burst, burst_part, denominator, requests, slack
-    local all, all_part = cost * n, part * n
-    if r.code == 't' and not free then
-      values = call('MGET', table_unpack(KEYS, key + 1, key + count))
-      burst, burst_part, denominator, requests, slack = r.burst, r.burst_part, r.denominator, r.requests, r.slack
-      if all_part >= denominator then
-        all, all_part = all + floor(all_part / denominator), math.fmod(all_part, denominator)
+    local calls, width, n, number
+    verb, calls, width, n, at = unpack('<BI2BI7', text, at)
+    local plain = true
+    for j = 1, width do
+      local h = hits[j] or {}
+      hits[j] = h
+      number, h.cost, h.part, at = unpack('<I2I7I7', text, at)
+      local r = rules[number]
+      h.rule, h.all, h.all_part = r, h.cost * n, h.part * n
+      plain = plain and r.code == 't' and h.all + h.all_part > 0
+      if plain and h.all_part >= r.denominator then
+        h.all, h.all_part = h.all + floor(h.all_part / r.denominator), math.fmod(h.all_part, r.denominator)
       end
     end
-    for i = 1, count do
-      local name, value, quick = KEYS[key + i], values and values[i], false
-      if value and #value == 28 then
-        -- What read, room and finish do for a bucket in order that has room for all.
+    local values = plain and call('MGET', table_unpack(KEYS, key + 1, key + calls * width))
+    for i = 0, (calls - 1) * width, width do
+      -- What read, room and finish do for buckets in order that have room for all.
+      local fits = plain
+      for j = 1, fits and width or 0 do
+        local h, value = hits[j], values[i + j]
+        fits = false
+        if not value or #value ~= 28 then break end
+        local r, all, all_part = h.rule, h.all, h.all_part
+        local denominator, slack = r.denominator, r.slack
         local used, rest, time, rate = unpack('<I7I7I7I7', value)
-        if used < burst and rest < denominator and time <= now and rate == requests then
-          local mark = floor((time + used) / slack)
-          used = used - (now - time)
-          if used < 0 then used, rest = 0, 0 end
-          local left, left_part = burst - used, burst_part - rest
-          if left_part < 0 then left, left_part = left - 1, left_part + denominator end
-          if all < left or (all == left and all_part <= left_part) then
-            quick, replies[filled + i] = true, pack('<I7I7I7I7I7', n, 0, now, used, rest)
-            used = used + all
-            if rest >= denominator - all_part then
-              used, rest = used + 1, rest - (denominator - all_part)
-            else
-              rest = rest + all_part
-            end
-            write(name, r, now, used, rest, mark)
+        if used >= r.burst or rest >= denominator or time > now or rate ~= r.requests then break end
+        h.border = time + used
+        h.border = h.border - h.border % slack + slack
+        used = used - (now - time)
+        if used < 0 then used, rest = 0, 0 end
+        local left, left_part = r.burst - used, r.burst_part - rest
+        if left_part < 0 then left, left_part = left - 1, left_part + denominator end
+        if all > left or all == left and all_part > left_part then break end
+        fits, h.used, h.rest = true, used, rest
+      end
+      filled = filled + 1
+      if fits then
+        replies[filled] = '\1'
+        for j = 1, width do
+          local h, name = hits[j], KEYS[key + j]
+          local used, rest, all_part = h.used, h.rest, h.all_part
+          local r = h.rule
+          local denominator = r.denominator
+          replies[filled + j] = pack('<I7I7', used, rest)
+          used = used + h.all
+          if rest >= denominator - all_part then
+            used, rest = used + 1, rest - (denominator - all_part)
+          else
+            rest = rest + all_part
+          end
+          if now + used < h.border then
+            call('SET', name, pack('<I7I7I7I7', used, rest, now, r.requests), 'KEEPTTL')
+          else
+            write(name, r, now, used, rest, false)
           end
         end
-      end
-      if not quick then
+      else
         if not read then read, room, finish, other = steps(rules) end
-        local flag, time, used, rest, mark = read(name, r)
-        local m = room(r, time, used, rest, cost, part, n)
-        rest = finish(name, r, flag, time, used, rest, mark, cost, part, m)
-        replies[filled + i] = pack('<I7I7I7I7I7', m, flag == GARBAGE and 1 or 0, time, used, rest)
+        local m = n
+        for j = 1, width do
+          local h = hits[j]
+          local r = h.rule
+          h.flag, h.time, h.used, h.rest, h.mark = read(KEYS[key + j], r)
+          if m > 0 then m = room(r, h.time, h.used, h.rest, h.cost, h.part, m) end
+        end
+        replies[filled] = pack('<BI7', 0, m)
+        for j = 1, width do
+          local h = hits[j]
+          local rest = finish(KEYS[key + j], h.rule, h.flag, h.time, h.used, h.rest, h.mark, h.cost, h.part, m)
+          replies[filled + j] = pack('<I7I7I7I7', h.flag == GARBAGE and 1 or 0, h.time, h.used, rest)
+        end
       end
+      filled, key = filled + width, key + width
     end
-    filled, key = filled + count, key + count
-  elseif verb == 8 then
-    local count, n, m
-    if not read then read, room, finish, other = steps(rules) end
-    verb, count, n, at = unpack('<BBI7', text, at)
-    m = n
-    for i = 1, count do
-      local x, number = several[i], nil
-      if not x then
-        x = {flag = 0, at = 0, used = 0, rest = 0, mark = false, cost = 0, part = 0, rule = 0}
-        several[i] = x
-      end
-      number, x.cost, x.part, at = unpack('<I2I7I7', text, at)
-      local r = rules[number]
-      local flag, time, used, rest, mark = read(KEYS[key + i], r)
-      x.rule, x.flag, x.at, x.used, x.rest, x.mark = r, flag, time, used, rest, mark
-      if m > 0 then m = room(r, time, used, rest, x.cost, x.part, m) end
-    end
-    filled = filled + 1
-    replies[filled] = pack('<I7', m)
-    for i = 1, count do
-      local x = several[i]
-      local rest = finish(KEYS[key + i], x.rule, x.flag, x.at, x.used, x.rest, x.mark, x.cost, x.part, m)
-      replies[filled + i] = pack('<I7I7I7I7', x.flag == GARBAGE and 1 or 0, x.at, x.used, rest)
-    end
-    filled, key = filled + count, key + count
   else
     if not read then read, room, finish, other = steps(rules) end
     filled = filled + 1
