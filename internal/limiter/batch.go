@@ -98,28 +98,42 @@ func (e *evaluation) add(f *flight, alone bool) {
 	c.jobs, c.count, c.again = append(c.jobs[:0], f), f.count, again
 }
 
-// find returns the call that a job can be part of.
+// find returns the call that a job can be part of: one like it that touched all of
+// its counters last. The last call of all did so, and is looked at first.
 func (e *evaluation) find(f *flight) (int, bool) {
-	if f.verb != verbTake || f.token != "" || len(f.hits) == 0 {
+	if f.verb != verbTake || f.token != "" || len(f.hits) == 0 || len(e.calls) == 0 {
 		return 0, false
+	}
+	if at := len(e.calls) - 1; e.calls[at].takes(f) {
+		return at, true
 	}
 	at, touched := e.last[f.hits[0].key]
-	if !touched {
+	if !touched || !e.calls[at].takes(f) {
 		return 0, false
 	}
-	c := &e.calls[at]
-	model := c.jobs[0]
-	if model.verb != verbTake || model.token != "" || len(model.hits) != len(f.hits) {
-		return 0, false
-	}
-	for i := range f.hits {
-		a, b := &model.hits[i], &f.hits[i]
-		if a.rule != b.rule || a.key != b.key || a.cost != b.cost || a.group != b.group || e.last[a.key] != at ||
-			c.count > a.rule.together()-f.count {
+	for i := 1; i < len(f.hits); i++ {
+		if e.last[f.hits[i].key] != at {
 			return 0, false
 		}
 	}
 	return at, true
+}
+
+// takes says whether a job asks the same of the same counters, and the call has room
+// for it.
+func (c *scriptCall) takes(f *flight) bool {
+	model := c.jobs[0]
+	if model.verb != verbTake || model.token != "" || len(model.hits) != len(f.hits) {
+		return false
+	}
+	for i := range f.hits {
+		a, b := &model.hits[i], &f.hits[i]
+		if a.rule != b.rule || a.key != b.key || a.cost != b.cost || a.group != b.group ||
+			c.count > a.rule.together()-f.count {
+			return false
+		}
+	}
+	return true
 }
 
 func (e *evaluation) encode(c *scriptCall, clock int64) {

@@ -679,7 +679,10 @@ while at <= size do
     verb, calls, width, n, at = unpack('<BI2BI7', text, at)
     local plain = true
     for j = 1, width do
-      local h = hits[j] or {}
+      local h = hits[j] or {
+        rule = false, cost = 0, part = 0, all = 0, all_part = 0, border = 0,
+        flag = 0, time = 0, used = 0, rest = 0, mark = false,
+      }
       hits[j] = h
       number, h.cost, h.part, at = unpack('<I2I7I7', text, at)
       local r = rules[number]
