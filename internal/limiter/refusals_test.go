@@ -42,6 +42,17 @@ func TestARefusedKeyIsAnsweredUntilItCanSucceed(t *testing.T) {
 	}
 }
 
+func TestAShortRefusalDoesNotEndALongOne(t *testing.T) {
+	r := newRefusals()
+	long, short := hitOf(policy.FixedWindow, 1), hitOf(policy.FixedWindow, 1)
+	short.Key = "another"
+	r.remember(&long, refused(500*time.Millisecond), 0, ms)
+	r.remember(&short, refused(50*time.Millisecond), 0, ms)
+	if _, known := r.lookup(&long, 400*ms); !known {
+		t.Error("it is not known any more")
+	}
+}
+
 func TestTheStoreIsAskedAgainEachSecond(t *testing.T) {
 	r := newRefusals()
 	h := hitOf(policy.FixedWindow, 1)
