@@ -283,7 +283,9 @@ func (e *evaluation) read(reply string, corrupt func(key string)) (now int64, er
 		if size > len(rest) {
 			return 0, fmt.Errorf("%w: it ends at byte %d", errReply, len(reply))
 		}
-		c.read(now, rest[:size], corrupt)
+		if !c.read(now, rest[:size], corrupt) {
+			return 0, fmt.Errorf("%w: a counter's numerator is not below its denominator", errReply)
+		}
 		rest = rest[size:]
 	}
 	if rest != "" {
@@ -309,7 +311,9 @@ func (c *scriptCall) replySize(reply string) int {
 // granted at once.
 func fitting(reply string) bool { return reply != "" && reply[0] == 1 }
 
-func (c *scriptCall) read(now int64, reply string, corrupt func(key string)) {
+// read gives the call's jobs their part of a reply. It says whether the states told
+// are ones that can be.
+func (c *scriptCall) read(now int64, reply string, corrupt func(key string)) bool {
 	model := c.jobs[0]
 	switch {
 	case !model.isPlain():
@@ -322,12 +326,25 @@ func (c *scriptCall) read(now int64, reply string, corrupt func(key string)) {
 		model.granted = [...]int64{enforced: readInteger(reply[1:]), shadow: 0}
 		model.readHits(now, reply[1+plainSize:], corrupt)
 	}
+	for i := range model.hits {
+		if !model.hits[i].sound() {
+			return false
+		}
+	}
 	for _, f := range c.jobs[1:] {
 		f.granted = model.granted
 		for i := range f.hits {
 			f.hits[i].state = model.hits[i].state
 		}
 	}
+	return true
+}
+
+// sound says whether the state can be one of the rule's: the arithmetic of buckets
+// takes for granted that a numerator is below its denominator.
+func (d *decision) sound() bool {
+	b, bucket := d.rule.algorithm.(*tokenBucket)
+	return !bucket || uint64(d.state.rest) < b.den
 }
 
 func (j *job) readHits(now int64, reply string, corrupt func(key string)) {

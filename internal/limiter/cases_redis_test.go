@@ -87,6 +87,21 @@ func TestLostTTLIsRepaired(t *testing.T) {
 	}
 }
 
+// To give a part of the only entry of a log back makes its key anew.
+func TestARefundLeavesATTL(t *testing.T) {
+	s, client := live(t, testredis.Shared(t))
+	for _, a := range algorithms {
+		hit := Hit{Rule: rule(limitOf(a, 10, time.Hour)), Cost: 3}
+		hit.Key = keyOf(t, hit.Rule.Limit())
+		take(t, s, hit)
+		hit.Cost = 1
+		do(t, s, Call{Op: Refund, Hits: []Hit{hit}})
+		if ttl := command(t, client, "PTTL", hit.Key).(int64); ttl <= 0 || ttl > 2*time.Hour.Milliseconds() {
+			t.Errorf("%s: a TTL of %d ms", a, ttl)
+		}
+	}
+}
+
 // R5: no counter stays longer than its window; a SlidingWindow, by its nature,
 // two windows, and a TokenBucket a quarter more, so that not every take has to
 // move the expiry. The one millisecond is PTTL's rounding.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tallyman-dev/tallyman/internal/policy"
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
@@ -103,6 +104,25 @@ func FuzzReply(f *testing.F) {
 		}
 		f.conclude(call)
 	})
+}
+
+// A numerator beyond its denominator, which the script never tells, made a search for
+// what fits go on for minutes.
+func TestAReplyThatCannotBeIsRefused(t *testing.T) {
+	call := &Call{Op: Charge, Hits: []Hit{{Rule: rule(limitOf(policy.TokenBucket, 5, time.Second)), Key: "k", Cost: 1}}}
+	f := &flight{}
+	if err := f.prepare(call); err != nil {
+		t.Fatal(err)
+	}
+	e := &evaluation{last: map[string]int{}, rules: map[*Rule]uint16{}}
+	e.build([]*flight{f}, 0, "")
+	zeros := strings.Repeat("\x00", integerSize+callSize+hitSize-1)
+	if _, err := e.read(zeros+"\x00", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.read(zeros+"\xff", nil); !errors.Is(err, errReply) {
+		t.Fatalf("%v", err)
+	}
 }
 
 func TestUnreachableRedisIsAnErrorThatSaysSo(t *testing.T) {

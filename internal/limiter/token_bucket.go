@@ -171,13 +171,14 @@ func (b *tokenBucket) fits(from, to, p price, n int64) int64 {
 	// The quotient of doubles is off by one at most.
 	share := func(p price) float64 { return float64(p.whole) + float64(p.part)/float64(b.den) }
 	m := int64(min(share(gap)/share(p), float64(n)))
-	for m > 0 && b.times(p, m).exceeds(gap) {
-		m--
+	switch {
+	case m > 0 && b.times(p, m).exceeds(gap):
+		return m - 1
+	case m < n && !b.times(p, m+1).exceeds(gap):
+		return m + 1
+	default:
+		return m
 	}
-	for m < n && !b.times(p, m+1).exceeds(gap) {
-		m++
-	}
-	return m
 }
 
 func (b *tokenBucket) take(s state, p price, n int64) state {

@@ -161,12 +161,15 @@ local function steps(rules)
 
     -- The newest units go first. Others may have been taken after ours; units are
     -- alike, and the two calls of one request are a moment apart.
-    function log.give(key, units)
+    function log.give(key, r, units)
       while units > 0 do
         local at, total, cost = entry(key, -1)
         if not at then break end
         call('ZPOPMAX', key)
-        if cost > units then append(key, at, modulo(total - units), cost - units) end
+        if cost > units then
+          append(key, at, modulo(total - units), cost - units)
+          rare.expire(key, at + r.window) -- it went with the last entry
+        end
         units = units - cost
       end
     end
@@ -357,7 +360,7 @@ local function steps(rules)
         end
         local units = math.min(cost * m, h.used)
         if r.code == 'l' then
-          rare.log.give(key, units)
+          rare.log.give(key, r, units)
           load(h)
         elseif units > 0 then
           h.used = h.used - units
