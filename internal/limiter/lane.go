@@ -227,7 +227,8 @@ func (l *lane) remove(t *train) {
 
 // run carries what waits until nothing does. It lets the callers that it woke come
 // again first, for as long as that brings more and the call's share is not there: on
-// few cores, batches form because of this. Where much else is to be run, each turn takes its time, and there are few.
+// few cores, batches form because of this. Where much else is to be run, each turn
+// takes its time, and there are few.
 func (l *lane) run(t *train) {
 	var batch []*flight
 	for {
