@@ -104,11 +104,11 @@ func (e *evaluation) find(f *flight) (int, bool) {
 	if f.verb != verbTake || f.token != "" || len(f.hits) == 0 || len(e.calls) == 0 {
 		return 0, false
 	}
-	if at := len(e.calls) - 1; e.calls[at].takes(f) {
+	if at := len(e.calls) - 1; e.calls[at].hasRoomFor(f) {
 		return at, true
 	}
 	at, touched := e.last[f.hits[0].key]
-	if !touched || !e.calls[at].takes(f) {
+	if !touched || !e.calls[at].hasRoomFor(f) {
 		return 0, false
 	}
 	for i := 1; i < len(f.hits); i++ {
@@ -119,9 +119,9 @@ func (e *evaluation) find(f *flight) (int, bool) {
 	return at, true
 }
 
-// takes says whether a job asks the same of the same counters, and the call has room
-// for it.
-func (c *scriptCall) takes(f *flight) bool {
+// hasRoomFor says whether a job asks the same of the same counters, and can be counted
+// with the call's.
+func (c *scriptCall) hasRoomFor(f *flight) bool {
 	model := c.jobs[0]
 	if model.verb != verbTake || model.token != "" || len(model.hits) != len(f.hits) {
 		return false
@@ -162,7 +162,7 @@ func (j *job) isPlain() bool {
 // encodePlain adds a call to the run, or starts one with it.
 func (e *evaluation) encodePlain(c *scriptCall, clock int64) {
 	r, hits := &e.run, c.jobs[0].hits
-	if c.again || !r.takes(c) {
+	if c.again || !r.hasRoomFor(c) {
 		*r = run{at: len(e.callText) + 1, model: c}
 		e.callText = append(e.callText, verbRun, 0, 0, byte(len(hits)))
 		e.callText = appendInteger(e.callText, c.count)
@@ -177,8 +177,8 @@ func (e *evaluation) encodePlain(c *scriptCall, clock int64) {
 	}
 }
 
-// takes says whether a run has a place for a call.
-func (r *run) takes(c *scriptCall) bool {
+// hasRoomFor says whether a call is like the run's, and has a place there.
+func (r *run) hasRoomFor(c *scriptCall) bool {
 	if r.model == nil || c.count != r.model.count {
 		return false
 	}
@@ -252,11 +252,12 @@ var errReply = errors.New("the reply of the script is malformed")
 
 // The sizes of a reply's parts, in bytes.
 const (
-	integerSize = 7
-	callSize    = 2 * integerSize
-	plainSize   = 1 * integerSize
-	hitSize     = 4 * integerSize
-	fittingSize = 2 * integerSize
+	integerSize  = 7
+	callSize     = 2 * integerSize
+	plainSize    = 1 + integerSize // a byte, and what is granted
+	hitSize      = 4 * integerSize
+	shortSize    = 1 // the byte alone
+	shortHitSize = 2 * integerSize
 )
 
 // errClock carries Redis's time when the borders of a calendar did not reach it.
@@ -267,7 +268,8 @@ func (e errClock) Error() string {
 }
 
 // read gives each job its part of a reply, and returns Redis's time; 0 if it is
-// not told. After an error the jobs' parts mean nothing.
+// not told. After an error the jobs' parts mean nothing, and corrupt may have been told
+// of some keys.
 func (e *evaluation) read(reply string, corrupt func(key string)) (now int64, err error) {
 	if len(reply) < integerSize {
 		return 0, fmt.Errorf("%w: %d bytes", errReply, len(reply))
@@ -300,16 +302,16 @@ func (c *scriptCall) replySize(reply string) int {
 	switch {
 	case !f.isPlain():
 		return callSize + hitSize*len(f.hits)
-	case fitting(reply):
-		return 1 + fittingSize*len(f.hits)
+	case isShort(reply):
+		return shortSize + shortHitSize*len(f.hits)
 	default:
-		return 1 + plainSize + hitSize*len(f.hits)
+		return plainSize + hitSize*len(f.hits)
 	}
 }
 
-// fitting says whether a plain call's part is the short one, of a call that was
-// granted at once.
-func fitting(reply string) bool { return reply != "" && reply[0] == 1 }
+// isShort says whether a plain call's part is the short one: all was granted, and
+// nothing was garbage.
+func isShort(reply string) bool { return reply != "" && reply[0] == 1 }
 
 // read gives the call's jobs their part of a reply. It says whether the states told
 // are ones that can be.
@@ -319,12 +321,12 @@ func (c *scriptCall) read(now int64, reply string, corrupt func(key string)) boo
 	case !model.isPlain():
 		model.granted = [...]int64{enforced: readInteger(reply), shadow: readInteger(reply[integerSize:])}
 		model.readHits(now, reply[callSize:], corrupt)
-	case fitting(reply):
+	case isShort(reply):
 		model.granted = [...]int64{enforced: c.count, shadow: 0}
-		model.readFitting(now, reply[1:])
+		model.readShort(now, reply[shortSize:])
 	default:
 		model.granted = [...]int64{enforced: readInteger(reply[1:]), shadow: 0}
-		model.readHits(now, reply[1+plainSize:], corrupt)
+		model.readHits(now, reply[plainSize:], corrupt)
 	}
 	for i := range model.hits {
 		if !model.hits[i].sound() {
@@ -363,10 +365,10 @@ func (j *job) readHits(now int64, reply string, corrupt func(key string)) {
 	}
 }
 
-func (j *job) readFitting(now int64, reply string) {
+func (j *job) readShort(now int64, reply string) {
 	for i := range j.hits {
 		j.hits[i].state = state{now: now, at: now, used: readInteger(reply), rest: readInteger(reply[integerSize:])}
-		reply = reply[fittingSize:]
+		reply = reply[shortHitSize:]
 	}
 }
 

@@ -24,8 +24,8 @@ const (
 	// maxUnderWay is the calls of a lane that are under way together: while
 	// Redis works on one, the other is on its way or being read.
 	maxUnderWay = 2
-	// minShare is how many jobs may leave in one call though that leaves fewer to the
-	// other: a trip costs as much as deciding some tens of jobs.
+	// minShare is what a call may take even if it is more than half: a trip costs as
+	// much as deciding some tens of jobs.
 	minShare = 16
 	// maxTurns bounds how often all others are let run before a batch leaves.
 	maxTurns = 3
@@ -35,8 +35,8 @@ const (
 // is under way is sent at once, by its own goroutine if its caller cannot leave. Jobs
 // that come meanwhile leave together, in the order in which they came: with another
 // call as soon as whoever else can run has had a turn, and, while maxUnderWay are
-// under way, when one of these is back. So nothing is ever delayed to gather more,
-// and the busier the node, the larger the batches.
+// under way, when one of these is back. So there is no timer, and the busier the node,
+// the larger the batches.
 //
 // Calls share the jobs evenly, so that Redis works on one while the callers of the
 // other one come again: were all jobs in one call, Redis and callers would wait for
@@ -53,7 +53,7 @@ type lane struct {
 	mu       sync.Mutex
 	waiting  []*flight
 	underWay int // calls
-	flying   int // jobs in these
+	flying   int // jobs in them
 	// proven says that the last call was answered. After another one, and at first,
 	// send may have to connect, which does not end at a deadline.
 	proven bool
@@ -194,7 +194,8 @@ func (l *lane) await(ctx context.Context, f *flight) (mine bool, err error) {
 	}
 }
 
-// next sends what waits, if anything does, in place of a call that has ended.
+// next sends what waits, if anything does, in place of a call of one job that has
+// ended.
 func (l *lane) next(err error) {
 	l.mu.Lock()
 	l.proven = err == nil
@@ -225,10 +226,10 @@ func (l *lane) remove(t *train) {
 	l.trains[slices.Index(l.trains[:], t)] = nil
 }
 
-// run carries what waits until nothing does. It lets the callers that it woke come
-// again first, for as long as that brings more and the call's share is not there: on
-// few cores, batches form because of this. Where much else is to be run, each turn
-// takes its time, and there are few.
+// run carries what waits until nothing does. Before each batch it lets others run, those
+// about to ask and the callers that it woke, for as long as that brings more and less
+// than a share waits: on few cores, batches form because of this. Where much else is to
+// be run, each turn takes its time, and there are few.
 func (l *lane) run(t *train) {
 	var batch []*flight
 	for {
@@ -276,7 +277,7 @@ func (l *lane) share() int {
 	return min(maxBatch, max(minShare, (all+maxUnderWay-1)/maxUnderWay))
 }
 
-// board fills a train, with its share of what waits; without anything, the train
+// board fills a train with what waits, at most its share; without anything, the train
 // has ended. What is left waits for the other calls: while anything waits, as many
 // are under way as may be.
 func (l *lane) board(t *train, batch []*flight) []*flight {

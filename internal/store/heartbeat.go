@@ -218,7 +218,7 @@ func parseReport(pod, text string) (Enforcer, bool) {
 	seen, rest, _ := strings.Cut(text, " ")
 	micros, err := strconv.ParseInt(seen, 10, 64)
 	// Sidecars from before there were digests are seen until their pods are made anew.
-	report := strings.TrimLeft(rest, "0123456789abcdef ") // less the digest
+	report := rest[max(0, strings.IndexByte(rest, '{')):] // less the digest
 	if err != nil {
 		return Enforcer{}, false
 	}

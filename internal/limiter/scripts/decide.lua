@@ -9,12 +9,12 @@
 --   c          limit, five borders of calendar windows
 --   t          burst in µs and its numerator, the denominator, requests
 -- ARGV[3]  the calls, packed. Verb 0 is a run of takes that are alike but for
---   their counters: how many there are, how many counters and requests each has,
---   and for each of the counters the rule, and the cost (for t in µs, and a
---   numerator). No counter is in a run twice. Any other call has its verb, the
---   number of its hits, how many requests it stands for, how long its token counts
---   in ms, whether it has one, and the name of its slots; then for each hit its
---   rule, cost and group.
+--   their counters: how many there are, how many counters each has, how many
+--   requests it stands for, and for each of the counters the rule, and the cost
+--   (for t in µs, and a numerator). No counter is in a run twice. Any other call
+--   has its verb, the number of its hits, how many requests it stands for, how
+--   long its token counts in ms, whether it has one, and the name of its slots;
+--   then for each hit its rule, cost and group.
 -- Group 1 is enforced. Group 2 shadows: it never stands in the way of group 1.
 --
 -- The reply is packed as well: the time, then for each call how many requests
@@ -22,7 +22,8 @@
 -- three numbers of the counter's state: before the call when it decides or
 -- charges, after it for the others. A call of a run has a byte in front and tells of
 -- the first group only; where the byte is 1, all was granted and nothing was
--- garbage, and two numbers are all that is told of a counter: its time is the time.
+-- garbage, and two numbers are all that is told of a counter: its time is that at the
+-- front of the reply.
 -- What is left, and when to try again, is computed from them in Go. A reply of 7
 -- bytes is the time alone: the borders do not reach it, and nothing was done.
 --
@@ -680,26 +681,26 @@ while at <= size do
   if verb == 0 then
     local calls, width, n, number
     verb, calls, width, n, at = unpack('<BI2BI7', text, at)
-    local plain = true
+    local buckets = true -- that something is taken from
     for j = 1, width do
       local h = hits[j] or {
-        rule = false, cost = 0, part = 0, all = 0, all_part = 0, border = 0,
+        rule = false, cost = 0, part = 0, all = 0, all_part = 0, moves = 0,
         flag = 0, time = 0, used = 0, rest = 0, mark = false,
       }
       hits[j] = h
       number, h.cost, h.part, at = unpack('<I2I7I7', text, at)
       local r = rules[number]
       h.rule, h.all, h.all_part = r, h.cost * n, h.part * n
-      plain = plain and r.code == 't' and h.all + h.all_part > 0
-      if plain and h.all_part >= r.denominator then
+      buckets = buckets and r.code == 't' and h.all + h.all_part > 0
+      if buckets and h.all_part >= r.denominator then
         h.all, h.all_part = h.all + floor(h.all_part / r.denominator), math.fmod(h.all_part, r.denominator)
       end
     end
-    local values = plain and call('MGET', table_unpack(KEYS, key + 1, key + calls * width))
+    local values = buckets and call('MGET', table_unpack(KEYS, key + 1, key + calls * width))
     for i = 0, (calls - 1) * width, width do
       -- What read, room and finish do for buckets in order that have room for all.
-      local fits = plain
-      for j = 1, fits and width or 0 do
+      local fits = buckets
+      for j = 1, buckets and width or 0 do
         local h, value = hits[j], values[i + j]
         fits = false
         if not value or #value ~= 28 then break end
@@ -707,8 +708,8 @@ while at <= size do
         local denominator, slack = r.denominator, r.slack
         local used, rest, time, rate = unpack('<I7I7I7I7', value)
         if used >= r.burst or rest >= denominator or time > now or rate ~= r.requests then break end
-        h.border = time + used
-        h.border = h.border - h.border % slack + slack
+        local debt = time + used
+        h.moves = debt - debt % slack + slack -- debts that end later move the expiry
         used = used - (now - time)
         if used < 0 then used, rest = 0, 0 end
         local left, left_part = r.burst - used, r.burst_part - rest
@@ -731,7 +732,7 @@ while at <= size do
           else
             rest = rest + all_part
           end
-          if now + used < h.border then
+          if now + used < h.moves then
             call('SET', name, pack('<I7I7I7I7', used, rest, now, r.requests), 'KEEPTTL')
           else
             write(name, r, now, used, rest, false)
