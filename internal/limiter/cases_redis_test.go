@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -80,10 +81,16 @@ func TestLostTTLIsRepaired(t *testing.T) {
 			if err != nil || results[0].Allowed {
 				t.Fatalf("%s of a full %s: %+v, %v", name, a, results, err)
 			}
-			if ttl := command(t, client, "PTTL", hit.Key).(int64); ttl <= 0 || ttl > 2*time.Hour.Milliseconds() {
-				t.Errorf("%s of a full %s leaves a TTL of %d ms", name, a, ttl)
-			}
+			hasTTL(t, client, hit.Key, fmt.Sprint(name, " of a full ", a))
 		}
+	}
+}
+
+// hasTTL checks that a key of a window of an hour ends within two.
+func hasTTL(t *testing.T, client redis.Cmdable, key, after string) {
+	t.Helper()
+	if ttl := command(t, client, "PTTL", key).(int64); ttl <= 0 || ttl > 2*time.Hour.Milliseconds() {
+		t.Errorf("%s leaves a TTL of %d ms", after, ttl)
 	}
 }
 
@@ -96,9 +103,7 @@ func TestARefundLeavesATTL(t *testing.T) {
 		take(t, s, hit)
 		hit.Cost = 1
 		do(t, s, Call{Op: Refund, Hits: []Hit{hit}})
-		if ttl := command(t, client, "PTTL", hit.Key).(int64); ttl <= 0 || ttl > 2*time.Hour.Milliseconds() {
-			t.Errorf("%s: a TTL of %d ms", a, ttl)
-		}
+		hasTTL(t, client, hit.Key, fmt.Sprint("a refund of a ", a))
 	}
 }
 
