@@ -38,6 +38,10 @@ type lease struct {
 	// shared is what the shared count had left when it was asked last, or
 	// unknownShare.
 	shared int64
+	// reset is when the shared count was last reset from here, as far as the lease
+	// can know: it may have been until it began. What the count was asked before that
+	// says nothing of it any more.
+	reset moment
 	// used is when a request last needed the lock.
 	used moment
 	// dropped says that the lease is out of use: another one has the key.
@@ -85,7 +89,7 @@ var (
 )
 
 func newLease(key string, now moment) *lease {
-	e := &lease{key: key, pace: pace{since: now - ahead}, shared: unknownShare, used: now}
+	e := &lease{key: key, pace: pace{since: now - ahead}, shared: unknownShare, reset: now, used: now}
 	e.hand.Store(noHand)
 	e.drought.Store(noDrought)
 	return e
@@ -268,6 +272,9 @@ func (e *lease) deal(q question, c *Call, live, idle int64, now moment) (surplus
 
 	pool, surplus := e.takeUp(h, c.Granted, now)
 	pool = serve(q.batch, pool, h, dry, now)
+	if q.sent < e.reset {
+		dry = noDrought
+	}
 	if now < h.until || dry != noDrought {
 		pool = e.serveLater(pool, h, dry, now)
 	}
@@ -364,7 +371,7 @@ func (e *lease) fail(q question, err error) {
 // it may have room for it again: if none is given back, that is no earlier than
 // counted from when the question was sent.
 func (e *lease) remember(h *Hit, r Result, sent, now moment) {
-	if e.rule != h.Rule || e.drought.Load().holds(h.Rule, h.Cost, now) {
+	if e.rule != h.Rule || sent < e.reset || e.drought.Load().holds(h.Rule, h.Cost, now) {
 		return
 	}
 	e.drought.Store(&drought{

@@ -123,9 +123,10 @@ func do(t fataler, s Store, c Call) Call {
 // countingStore counts the calls to a store, and can be made to fail or to wait.
 type countingStore struct {
 	Store
-	calls  atomic.Int64
-	down   atomic.Bool
-	before func(c *Call)
+	calls atomic.Int64
+	down  atomic.Bool
+	// before a call is carried out, and after it, before the caller has the answer.
+	before, after func(c *Call)
 }
 
 var errDown = errors.New("the store is down")
@@ -138,7 +139,11 @@ func (s *countingStore) Do(ctx context.Context, c *Call) error {
 	if s.down.Load() {
 		return errDown
 	}
-	return s.Store.Do(ctx, c)
+	err := s.Store.Do(ctx, c)
+	if s.after != nil {
+		s.after(c)
+	}
+	return err
 }
 
 func diff[T any](t testing.TB, what string, got, want T) {

@@ -12,7 +12,9 @@ import "context"
 // admitted since they did so last. Their parts of a Split, and what their backstops
 // have admitted, stay as they are.
 func (e *Engine) reset(ctx context.Context, c *Call) error {
+	atHand := e.leases.setAside(c.Hits)
 	if err := e.elsewhere(ctx, c); err != nil {
+		e.leases.putBack(atHand)
 		return err
 	}
 	for i := range c.Hits {
@@ -25,8 +27,40 @@ func (e *Engine) reset(ctx context.Context, c *Call) error {
 	return nil
 }
 
-// forget lets go of a key's units at hand, without giving them back, and of what the
-// shared count said.
+// aside is what was at hand of a lease.
+type aside struct {
+	lease *lease
+	hand  *hand
+	units int64
+}
+
+// setAside takes away all that is at hand of keys, before their counts are reset. What
+// comes to hand while they are may be of the new counts, and stays.
+func (l *leases) setAside(hits []Hit) (all []aside) {
+	for i := range hits {
+		if e := l.byKey.load(hits[i].Key); e != nil {
+			h, units := e.setAside()
+			all = append(all, aside{e, h, units})
+		}
+	}
+	return all
+}
+
+func (e *lease) setAside() (*hand, int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	h := e.hand.Load()
+	h.counted = 0 // it has not been spent
+	return h, h.left.Swap(0)
+}
+
+func (l *leases) putBack(all []aside) {
+	for _, a := range all {
+		l.restore(a.lease, a.hand.rule, a.units, a.hand)
+	}
+}
+
+// forget drops what the shared count said of a key until now.
 func (l *leases) forget(key string) {
 	e := l.byKey.load(key)
 	if e == nil {
@@ -34,9 +68,8 @@ func (l *leases) forget(key string) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.empty(l.elapsed())
 	e.drought.Store(noDrought)
-	e.thirst, e.shared = thirst{}, unknownShare
+	e.thirst, e.shared, e.reset = thirst{}, unknownShare, l.elapsed()
 }
 
 // forget drops a key's view, with what it has not exchanged, once an exchange that is

@@ -89,6 +89,64 @@ func TestTheEngineForgetsWhatItKnowsOfAResetCounter(t *testing.T) {
 	}
 }
 
+func TestUnitsThatAreLeasedDuringAResetAreNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, store := engineOver(t, 1)
+		limit := perMinute(100, policy.Leased, policy.FailureDeny)
+		limit.Distribution.MaxIdlePercent = 20
+		hit := Hit{Rule: planned(t, limit), Key: "k", Cost: 1}
+		diff(t, "admitted", admitted(t, e, 30, hit), 30)
+		meanwhile := 0
+		store.after = func(c *Call) {
+			if c.Op == Reset {
+				meanwhile = admitted(t, e, 3, hit)
+			}
+		}
+		do(t, e, Call{Op: Reset, Hits: []Hit{hit}})
+		diff(t, "admitted during the reset", meanwhile, 3)
+		diff(t, "admitted afterwards", admitted(t, e, 200, hit), 97)
+	})
+}
+
+func TestWhatALeaseHearsDuringAResetMeansNothingAfterwards(t *testing.T) {
+	for _, cost := range []int64{1, 30} { // by a lease, and for the very request
+		synctest.Test(t, func(t *testing.T) {
+			e, store := engineOver(t, 1)
+			limit := perMinute(100, policy.Leased, policy.FailureDeny)
+			limit.Distribution.MaxIdlePercent = 20
+			hit := Hit{Rule: planned(t, limit), Key: "k", Cost: cost}
+			do(t, store, Call{Hits: []Hit{{Rule: hit.Rule, Key: hit.Key, Cost: 100}}})
+			reset := false
+			store.after = func(c *Call) {
+				if c.Op == Take && !reset {
+					reset = true
+					time.Sleep(time.Millisecond)
+					do(t, e, Call{Op: Reset, Hits: []Hit{hit}})
+				}
+			}
+			diff(t, "admitted by what was asked before", admitted(t, e, 1, hit), 0)
+			diff(t, "admitted afterwards", admitted(t, e, 200, hit), int(100/cost))
+		})
+	}
+}
+
+func TestAResetThatFailsLeavesALeaseItsUnits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, store := engineOver(t, 1)
+		limit := perMinute(100, policy.Leased, policy.FailureDeny)
+		limit.Distribution.MaxIdlePercent = 20
+		hit := Hit{Rule: planned(t, limit), Key: "k", Cost: 1}
+		admitted(t, e, 30, hit)
+		synctest.Wait()
+		held := e.leases.held()[hit.Rule].Units
+		store.down.Store(true)
+		if err := e.Do(t.Context(), &Call{Op: Reset, Hits: []Hit{hit}}); err == nil || held == 0 {
+			t.Fatalf("err = %v with %d units at hand", err, held)
+		}
+		diff(t, "admitted without the store", admitted(t, e, 200, hit), int(held))
+	})
+}
+
 // However resets and requests meet, a reset brings a limit's units at most, and what
 // is on its way.
 func TestResetsAndRequestsMeet(t *testing.T) {
