@@ -30,14 +30,13 @@
 -- Numbers are doubles, exact for integers up to 2^53; Go does the very same
 -- operations, so that both agree on every bit.
 --
--- A function costs something each time that the script is called, since it is
--- made anew. So those that are not always needed are made when they are, and what
--- most calls are, takes from TokenBuckets that are in order, is done without: that
--- is a third of the time.
+-- Functions and tables cost something each time that the script is called, since they
+-- are made anew: a function the more, the more locals it captures, and a table that
+-- grows more than one that is made as large as it will be. So functions that are not
+-- always needed are made when they are, and what most calls are, takes from
+-- TokenBuckets that are in order, is done without: that is a third of the time.
 
-local call, pcall, pack, unpack, table_unpack = redis.call, redis.pcall, struct.pack, struct.unpack, unpack
-local byte, floor = string.byte, math.floor
-local GARBAGE = 3 -- one of read's flags
+local call, pack, unpack, table_unpack = redis.call, struct.pack, struct.unpack, unpack
 
 local given = ARGV[1] ~= ''
 local now
@@ -48,38 +47,43 @@ else
   now = time[1] * 1000000 + time[2]
 end
 
--- ends is when a counter is of no use any more.
-local function ends(r, at, used)
-  if r.code == 't' then return at + used + 1 + r.slack end
-  return at + (r.code == 'w' and 2 * r.window or r.window)
-end
+-- steps makes what calls consist of, for all algorithms: write, take_all, which does
+-- one call of a run, and other, which does the calls of other verbs than 0. It captures
+-- nothing.
+local function steps(rules, now, given)
+  local call, pcall, pack, unpack, table_unpack = redis.call, redis.pcall, struct.pack, struct.unpack, _G.unpack
+  local floor = math.floor
+  local GARBAGE = 3 -- one of read's flags
 
--- write makes a counter that is a string say three numbers. The expiry stays
--- where it is far enough, since it costs more than all the rest; a TokenBucket's
--- is moved when the debt's end has passed a multiple of the slack, and then to a
--- slack beyond it.
-local function write(key, r, at, used, rest, mark)
-  local text, code = nil, r.code
-  if code == 't' then
-    mark = mark == floor((at + used) / r.slack)
-    text = pack('<I7I7I7I7', used, rest, at, r.requests)
-  elseif code == 'w' then
-    text = pack('<I7I7I7', at, used, rest)
-  else
-    text = pack('<I7I7', at, used)
+  -- ends is when a counter is of no use any more.
+  local function ends(r, at, used)
+    if r.code == 't' then return at + used + 1 + r.window / 4 end
+    return at + (r.code == 'w' and 2 * r.window or r.window)
   end
-  if mark then
-    call('SET', key, text, 'KEEPTTL')
-  elseif given then
-    call('SET', key, text, 'PX', math.max(math.ceil((ends(r, at, used) - now) / 1000), 3600000))
-  else
-    call('SET', key, text, 'PXAT', math.ceil(ends(r, at, used) / 1000))
-  end
-end
 
--- steps makes what calls consist of, for all algorithms: read, room and finish, and
--- other, which does the calls of other verbs than 0.
-local function steps(rules)
+  -- write makes a counter that is a string say three numbers. The expiry stays
+  -- where it is far enough, since it costs more than all the rest; a TokenBucket's
+  -- is moved when the debt's end has passed a multiple of the slack, and then to a
+  -- slack beyond it.
+  local function write(key, r, at, used, rest, mark)
+    local text, code = nil, r.code
+    if code == 't' then
+      mark = mark == floor((at + used) / (r.window / 4))
+      text = pack('<I7I7I7I7', used, rest, at, r.requests)
+    elseif code == 'w' then
+      text = pack('<I7I7I7', at, used, rest)
+    else
+      text = pack('<I7I7', at, used)
+    end
+    if mark then
+      call('SET', key, text, 'KEEPTTL')
+    elseif given then
+      call('SET', key, text, 'PX', math.max(math.ceil((ends(r, at, used) - now) / 1000), 3600000))
+    else
+      call('SET', key, text, 'PXAT', math.ceil(ends(r, at, used) / 1000))
+    end
+  end
+
   local MAX = 9007199254740991 -- 2^53 - 1
   local ABSENT, SOUND, LONE = 0, 1, 2
 
@@ -529,7 +533,7 @@ local function steps(rules)
     if code == 't' then
       local requests = r.requests
       if flag ~= SOUND then return flag == ABSENT and ABSENT or GARBAGE, now, 0, 0, false end
-      local mark = floor((c + a) / r.slack)
+      local mark = floor((c + a) / (r.window / 4))
       if c > now or a > MAX or b >= r.denominator or d ~= requests then
         if not rare then make_rare() end
         if rare.ahead(c, window) or a > MAX or d > MAX or (d == requests and b >= r.denominator) then
@@ -622,7 +626,25 @@ local function steps(rules)
     return rest
   end
 
-  return read, room, finish, function(text, at, key)
+  -- take_all grants as many of n requests as all hits of a call of a run have room
+  -- for, and puts the reply's parts from so far on. The hits' keys come after key.
+  local function take_all(hits, width, n, key, replies, from)
+    local m = n
+    for j = 1, width do
+      local h = hits[j]
+      local r = h.rule
+      h.flag, h.time, h.used, h.rest, h.mark = read(KEYS[key + j], r)
+      if m > 0 then m = room(r, h.time, h.used, h.rest, h.cost, h.part, m) end
+    end
+    replies[from] = pack('<BI7', 0, m)
+    for j = 1, width do
+      local h = hits[j]
+      local rest = finish(KEYS[key + j], h.rule, h.flag, h.time, h.used, h.rest, h.mark, h.cost, h.part, m)
+      replies[from + j] = pack('<I7I7I7I7', h.flag == GARBAGE and 1 or 0, h.time, h.used, rest)
+    end
+  end
+
+  return write, take_all, function(text, at, key)
     if not rare then make_rare() end
     rare.other = rare.other or rare.general()
     return rare.other(text, at, key)
@@ -631,22 +653,22 @@ end
 
 -- The rules -------------------------------------------------------------------
 
-local rules = {}
+local rules, known = {false}, 0
 do
   local text, at, size = ARGV[2], 1, #ARGV[2]
   while at <= size do
-    local code, window = nil, nil
-    code, window, at = unpack('<c1I7', text, at)
-    if code == 't' then
+    known = known + 1
+    local code, window, limit
+    if string.byte(text, at) == 116 then -- t
       local burst, burst_part, denominator, requests
-      burst, burst_part, denominator, requests, at = unpack('<I7I7I7I7', text, at)
-      rules[#rules + 1] = {
-        code = code, window = window, slack = window / 4, format = '<I7I7I7I7', size = 28,
+      code, window, burst, burst_part, denominator, requests, at = unpack('<c1I7I7I7I7I7', text, at)
+      rules[known] = {
+        code = code, window = window, format = '<I7I7I7I7', size = 28,
         burst = burst, burst_part = burst_part, denominator = denominator, requests = requests,
       }
     else
-      local r = {code = code, window = window}
-      r.limit, at = unpack('<I7', text, at)
+      code, window, limit, at = unpack('<c1I7I7', text, at)
+      local r = {code = code, window = window, limit = limit, begins = nil, aligned = nil, size = nil, format = nil}
       if code == 'c' then
         local borders = {unpack('<I7I7I7I7I7', text, at)}
         at = borders[6]
@@ -664,39 +686,39 @@ do
       elseif code ~= 'l' and code ~= 'n' then
         r.format, r.size = '<I7I7', 14
       end
-      rules[#rules + 1] = r
+      rules[known] = r
     end
   end
 end
 
 -- The calls -------------------------------------------------------------------
 
--- The reply, in parts.
-local replies, filled = {pack('<I7', now)}, 1
+-- The reply, in so many parts.
+local replies, filled = {pack('<I7', now), '', ''}, 1
 
-local text, at, size, key = ARGV[3], 1, #ARGV[3], 0
-local hits, read, room, finish, other = {}, nil, nil, nil, nil
+local text, at, size, keys, key = ARGV[3], 1, #ARGV[3], KEYS, 0
+local hits = {false}
+local write, take_all, other
 while at <= size do
-  local verb = byte(text, at)
-  if verb == 0 then
+  if string.byte(text, at) == 0 then
     local calls, width, n, number
-    verb, calls, width, n, at = unpack('<BI2BI7', text, at)
+    calls, width, n, at = unpack('<I2BI7', text, at + 1)
     local buckets = true -- that something is taken from
     for j = 1, width do
-      local h = hits[j] or {
-        rule = false, cost = 0, part = 0, all = 0, all_part = 0, moves = 0,
-        flag = 0, time = 0, used = 0, rest = 0, mark = false,
-      }
+      local h = hits[j] or {rule = false, cost = 0, part = 0, all = 0, all_part = 0, used = 0, rest = 0, moves = 0}
       hits[j] = h
-      number, h.cost, h.part, at = unpack('<I2I7I7', text, at)
+      local cost, part
+      number, cost, part, at = unpack('<I2I7I7', text, at)
       local r = rules[number]
-      h.rule, h.all, h.all_part = r, h.cost * n, h.part * n
-      buckets = buckets and r.code == 't' and h.all + h.all_part > 0
-      if buckets and h.all_part >= r.denominator then
-        h.all, h.all_part = h.all + floor(h.all_part / r.denominator), math.fmod(h.all_part, r.denominator)
+      h.rule, h.cost, h.part = r, cost, part
+      cost, part = cost * n, part * n
+      buckets = buckets and r.code == 't' and cost + part > 0
+      if buckets and part >= r.denominator then
+        cost, part = cost + math.floor(part / r.denominator), math.fmod(part, r.denominator)
       end
+      h.all, h.all_part = cost, part
     end
-    local values = buckets and call('MGET', table_unpack(KEYS, key + 1, key + calls * width))
+    local values = buckets and call('MGET', table_unpack(keys, key + 1, key + calls * width))
     for i = 0, (calls - 1) * width, width do
       -- What read, room and finish do for buckets in order that have room for all.
       local fits = buckets
@@ -705,7 +727,7 @@ while at <= size do
         fits = false
         if not value or #value ~= 28 then break end
         local r, all, all_part = h.rule, h.all, h.all_part
-        local denominator, slack = r.denominator, r.slack
+        local denominator, slack = r.denominator, r.window / 4
         local used, rest, time, rate = unpack('<I7I7I7I7', value)
         if used >= r.burst or rest >= denominator or time > now or rate ~= r.requests then break end
         local debt = time + used
@@ -717,15 +739,14 @@ while at <= size do
         if all > left or all == left and all_part > left_part then break end
         fits, h.used, h.rest = true, used, rest
       end
-      filled = filled + 1
       if fits then
-        replies[filled] = '\1'
         for j = 1, width do
-          local h, name = hits[j], KEYS[key + j]
+          local h, name = hits[j], keys[key + j]
           local used, rest, all_part = h.used, h.rest, h.all_part
           local r = h.rule
           local denominator = r.denominator
-          replies[filled + j] = pack('<I7I7', used, rest)
+          filled = filled + 1
+          replies[filled] = j == 1 and pack('<BI7I7', 1, used, rest) or pack('<I7I7', used, rest)
           used = used + h.all
           if rest >= denominator - all_part then
             used, rest = used + 1, rest - (denominator - all_part)
@@ -735,32 +756,22 @@ while at <= size do
           if now + used < h.moves then
             call('SET', name, pack('<I7I7I7I7', used, rest, now, r.requests), 'KEEPTTL')
           else
+            if not write then write, take_all, other = steps(rules, now, given) end
             write(name, r, now, used, rest, false)
           end
         end
       else
-        if not read then read, room, finish, other = steps(rules) end
-        local m = n
-        for j = 1, width do
-          local h = hits[j]
-          local r = h.rule
-          h.flag, h.time, h.used, h.rest, h.mark = read(KEYS[key + j], r)
-          if m > 0 then m = room(r, h.time, h.used, h.rest, h.cost, h.part, m) end
-        end
-        replies[filled] = pack('<BI7', 0, m)
-        for j = 1, width do
-          local h = hits[j]
-          local rest = finish(KEYS[key + j], h.rule, h.flag, h.time, h.used, h.rest, h.mark, h.cost, h.part, m)
-          replies[filled + j] = pack('<I7I7I7I7', h.flag == GARBAGE and 1 or 0, h.time, h.used, rest)
-        end
+        if not write then write, take_all, other = steps(rules, now, given) end
+        take_all(hits, width, n, key, replies, filled + 1)
+        filled = filled + 1 + width
       end
-      filled, key = filled + width, key + width
+      key = key + width
     end
   else
-    if not read then read, room, finish, other = steps(rules) end
+    if not write then write, take_all, other = steps(rules, now, given) end
     filled = filled + 1
     at, key, replies[filled] = other(text, at, key)
   end
 end
 
-return table.concat(replies)
+return table.concat(replies, '', 1, filled)
