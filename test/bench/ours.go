@@ -79,7 +79,12 @@ func ruleFor(a policy.Algorithm, mode policy.DistributionMode, l limit) (*limite
 // ask returns a caller with a call of its own, which it uses again and again. As
 // in the library, the end of a context does not end what is being decided.
 func ask(counts limiter.Store, rule *limiter.Rule, keys [][]string) caller {
-	call := limiter.Call{Op: limiter.Take, Hits: make([]limiter.Hit, len(keys))}
+	// With room for more than there are, callers' hits and results do not share lines of
+	// the cache, which each of them writes to.
+	const apart = 16
+	call := limiter.Call{
+		Op: limiter.Take, Hits: make([]limiter.Hit, len(keys), apart), Results: make([]limiter.Result, 0, apart),
+	}
 	for i := range call.Hits {
 		call.Hits[i] = limiter.Hit{Rule: rule, Cost: 1}
 	}
