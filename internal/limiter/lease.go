@@ -15,20 +15,21 @@ type moment = time.Duration
 // shared count and not spent, until when the shared count has no more, and who
 // waits for its answer.
 //
-// hand and drought are read without the lock and replaced under it, and mean
-// nothing to other rules than theirs.
+// hand and drought are read without the lock and changed under it, and mean nothing to
+// other rules than theirs. What a decision reads comes first, so that it is in as few
+// lines of the cache as can be.
 type lease struct {
-	// The table's: key and hash, the next lease in the chain, and the place among
-	// the members.
-	key    string
-	hash   uint64
-	next   atomic.Pointer[lease]
-	member int
+	// The table's: key and hash, and the next lease in the chain.
+	key  string
+	hash uint64
+	next atomic.Pointer[lease]
 
-	hand    atomic.Pointer[hand]
 	drought atomic.Pointer[drought]
+	hand    hand
 	// asking says that the shared count is being asked; who sets it, asks.
 	asking atomic.Bool
+
+	member int // the place among the table's members
 
 	mu      sync.Mutex
 	rule    *Rule // the newest
@@ -46,20 +47,9 @@ type lease struct {
 	used moment
 	// dropped says that the lease is out of use: another one has the key.
 	dropped bool
-}
 
-// hand is units at hand. Only left ever changes, and counted under the lock.
-type hand struct {
-	left atomic.Int64
-	rule *Rule
-	// until is when the units may not be spent any more, border when the window
-	// ends in which they were counted: then there is nothing to give back.
-	until, border moment
-	// low has more units taken ahead of need when fewer are left.
-	low int64
-	// counted is what was left when the pace was last measured.
-	counted int64
-	standing
+	// To four lines of the cache, so that none is shared with another lease.
+	_ [24]byte
 }
 
 // drought is the time in which the shared count has nothing for requests of a
@@ -82,33 +72,14 @@ type standing struct {
 // unknownShare is that of a count that was not asked yet.
 const unknownShare = policy.MaxInteger
 
-// Those of no rule.
-var (
-	noHand    = &hand{}
-	noDrought = &drought{}
-)
+// noDrought is of no rule.
+var noDrought = &drought{}
 
 func newLease(key string, now moment) *lease {
 	e := &lease{key: key, pace: pace{since: now - ahead}, shared: unknownShare, reset: now, used: now}
-	e.hand.Store(noHand)
 	e.drought.Store(noDrought)
 	return e
 }
-
-// spend takes units at hand, all or none, and says how many are left.
-func (h *hand) spend(units int64) (left int64, ok bool) {
-	for {
-		left = h.left.Load()
-		if left < units {
-			return left, false
-		}
-		if h.left.CompareAndSwap(left, left-units) {
-			return left - units, true
-		}
-	}
-}
-
-func (h *hand) valid(r *Rule, now moment) bool { return h.rule == r && now < h.until }
 
 func (s *standing) granted(atHand int64, now moment) Result {
 	return Result{Allowed: true, Remaining: s.shared + atHand, ResetAfter: max(0, s.resetAt-now)}
@@ -151,16 +122,13 @@ const (
 // decide decides by what is at hand, if it suffices for all units, or by what is
 // known of the shared count, if nothing can be granted.
 func (e *lease) decide(h *Hit, units int64, now moment) (Result, verdict) {
-	at, left := e.hand.Load(), int64(0)
-	if at.valid(h.Rule, now) {
-		var ok bool
-		if left, ok = at.spend(units); ok {
-			r := at.granted(left, now)
-			if left < at.low && e.asking.CompareAndSwap(false, true) {
-				return r, verdictLow
-			}
-			return r, verdictGranted
+	left, ok := e.hand.spend(h.Rule, units, now)
+	if ok {
+		r := e.hand.granted(left, now)
+		if left < e.hand.low.Load() && e.asking.CompareAndSwap(false, true) {
+			return r, verdictLow
 		}
+		return r, verdictGranted
 	}
 	dry := e.drought.Load()
 	if dry.holds(h.Rule, h.Cost, now) && left < h.Cost && h.Cost <= h.Rule.Capacity() {
@@ -237,12 +205,9 @@ func (e *lease) ask(live, idle int64, now moment) (question, bool) {
 // count says how many units are at hand, how many have been spent since it was
 // asked last, and how long more would last.
 func (e *lease) count(now moment) (left, spent int64, life time.Duration) {
-	h := e.hand.Load()
+	h := &e.hand
 	life = min(e.rule.life(), ahead)
-	if h == noHand {
-		return 0, 0, life
-	}
-	left = h.left.Load()
+	left = h.left()
 	// Units that came back make less than nothing.
 	spent = max(0, h.counted-left)
 	h.counted = left
@@ -259,62 +224,52 @@ func (e *lease) deal(q question, c *Call, live, idle int64, now moment) (surplus
 	answer := c.Results[0]
 	e.shared = answer.Remaining
 	told := standing{shared: answer.Remaining, resetAt: now + answer.ResetAfter}
-	h := &hand{rule: q.rule, low: (q.size + 2) / 3, standing: told}
-	h.until, h.border = lasting(q, c)
+	t := terms{rule: q.rule, low: (q.size + 2) / 3, standing: told}
+	t.until, t.border = lasting(q, c)
 	dry := noDrought
 	if c.Granted < q.units {
-		h.low = 0
+		t.low = 0
 		pause := e.thirst.pause(q.rule, live, c.Granted, answer.RetryAfter)
 		dry = &drought{rule: q.rule, cost: 1, until: now + pause, retryAt: now + answer.RetryAfter, standing: told}
 	} else {
 		e.thirst = thirst{}
 	}
 
-	pool, surplus := e.takeUp(h, c.Granted, now)
-	pool = serve(q.batch, pool, h, dry, now)
+	pool, surplus := e.takeUp(&t, c.Granted, now)
+	pool = serve(q.batch, pool, &told, dry, now)
 	if q.sent < e.reset {
 		dry = noDrought
 	}
-	if now < h.until || dry != noDrought {
-		pool = e.serveLater(pool, h, dry, now)
+	if now < t.until || dry != noDrought {
+		pool = e.serveLater(pool, &told, dry, now)
 	}
 	if pool > idle { // some have left who asked for units
-		surplus += h.worth(pool-idle, now)
+		surplus += worth(pool-idle, t.border, now)
 		pool = idle
 	}
-	h.left.Store(pool)
-	h.counted = pool
-	e.hand.Store(h)
+	e.hand.open(t, pool)
 	e.drought.Store(dry)
 	return surplus
 }
 
-// takeUp adds what is at hand to what was granted. Units whose time is over are
-// to be given back instead.
-func (e *lease) takeUp(h *hand, granted int64, now moment) (pool, surplus int64) {
-	last := e.hand.Load()
-	rest := last.left.Swap(0)
-	if !last.valid(h.rule, now) {
+// takeUp adds what is at hand, which it takes, to what was granted. Units whose time is
+// over are to be given back instead.
+func (e *lease) takeUp(t *terms, granted int64, now moment) (pool, surplus int64) {
+	last := &e.hand
+	rest := last.close()
+	if !last.valid(t.rule, now) {
 		return granted, last.worth(rest, now)
 	}
 	// Both were counted in the same window: had another one begun, the last
 	// hand would not be valid any more.
 	if granted == 0 {
-		h.until, h.border = last.until, last.border
+		t.until, t.border = last.until.Load(), last.border
 	}
 	return granted + rest, 0
 }
 
-// worth is how many of so many units can be given back.
-func (h *hand) worth(units int64, now moment) int64 {
-	if now >= h.border {
-		return 0
-	}
-	return units
-}
-
 // serve gives to each waiter in turn what the pool has for it.
-func serve(waiters []*waiter, pool int64, h *hand, dry *drought, now moment) (rest int64) {
+func serve(waiters []*waiter, pool int64, told *standing, dry *drought, now moment) (rest int64) {
 	for _, w := range waiters {
 		if w.gone {
 			continue
@@ -322,7 +277,7 @@ func serve(waiters []*waiter, pool int64, h *hand, dry *drought, now moment) (re
 		n := min(w.n, pool/w.cost)
 		pool -= n * w.cost
 		if n == w.n {
-			w.serve(n, h.granted(pool, now), nil)
+			w.serve(n, told.granted(pool, now), nil)
 		} else {
 			w.serve(n, dry.refuse(w.cost, pool, now), nil)
 		}
@@ -332,7 +287,7 @@ func serve(waiters []*waiter, pool int64, h *hand, dry *drought, now moment) (re
 
 // serveLater serves those who came when the question had been sent already: all
 // in a drought, else as many as the pool has enough for.
-func (e *lease) serveLater(pool int64, h *hand, dry *drought, now moment) (rest int64) {
+func (e *lease) serveLater(pool int64, told *standing, dry *drought, now moment) (rest int64) {
 	n, need := 0, int64(0)
 	for n < len(e.waiting) {
 		if w := e.waiting[n]; !w.gone {
@@ -343,7 +298,7 @@ func (e *lease) serveLater(pool int64, h *hand, dry *drought, now moment) (rest 
 		}
 		n++
 	}
-	pool = serve(e.waiting[:n], pool, h, dry, now)
+	pool = serve(e.waiting[:n], pool, told, dry, now)
 	e.waiting = e.waiting[n:]
 	return pool
 }
@@ -356,15 +311,8 @@ func (e *lease) fail(q question, err error) {
 			w.serve(0, Result{}, err)
 		}
 	}
-	last := e.hand.Load()
-	if last == noHand {
-		return
-	}
-	h := &hand{rule: last.rule, until: last.until, border: last.border, standing: last.standing}
-	rest := last.left.Swap(0)
-	h.left.Store(rest)
-	h.counted = rest
-	e.hand.Store(h)
+	e.hand.low.Store(0)
+	e.hand.counted = e.hand.left()
 }
 
 // remember notes that the shared count refused a hit that it was asked for, until
@@ -381,48 +329,22 @@ func (e *lease) remember(h *Hit, r Result, sent, now moment) {
 	})
 }
 
-// withdraw takes what is at hand, at most so much, and says from which hand.
-func (e *lease) withdraw(r *Rule, most int64, now moment) (units int64, from *hand) {
-	h := e.hand.Load()
-	for h.valid(r, now) {
-		units = min(most, h.left.Load())
-		if _, ok := h.spend(units); ok {
-			return units, h
-		}
-	}
-	return 0, h
-}
-
-// deposit puts units back to a hand, up to so many, and says how many have no
-// place there.
-func (e *lease) deposit(units int64, h *hand, idle int64, now moment) (rest int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.hand.Load() != h || !h.valid(h.rule, now) {
-		return h.worth(units, now)
-	}
-	n := min(units, max(0, idle-h.left.Load()))
-	h.left.Add(n)
-	return units - n
-}
-
 // empty takes away all that is at hand, and says how much of it can be given
 // back. The lease is locked.
 func (e *lease) empty(now moment) (units int64) {
-	h := e.hand.Load()
-	e.hand.Store(noHand)
-	return h.worth(h.left.Swap(0), now)
+	units = e.hand.close()
+	units = e.hand.worth(units, now)
+	e.hand.open(terms{}, 0)
+	return units
 }
 
 // keep has units that are being spent stay at hand for another life, within the
 // window in which they were counted. The lease is locked.
-func (e *lease) keep(h *hand, now moment) {
-	kept := &hand{rule: h.rule, until: min(h.border, now+h.rule.life()), border: h.border, low: h.low, standing: h.standing}
-	left := h.left.Swap(0)
+func (e *lease) keep(now moment) {
+	h, left := &e.hand, e.hand.left()
+	h.until.Store(min(h.border, now+h.rule.Load().life()))
 	e.pace.add(max(0, h.counted-left), now)
-	kept.left.Store(left)
-	kept.counted = left
-	e.hand.Store(kept)
+	h.counted = left
 }
 
 // tidy takes away units whose time is over, and says how many of them can be
@@ -430,15 +352,16 @@ func (e *lease) keep(h *hand, now moment) {
 func (e *lease) tidy(now moment) (r *Rule, units int64, useless bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	h := e.hand.Load()
+	h := &e.hand
+	r = h.rule.Load()
 	switch {
-	case h == noHand:
-	case now >= h.until:
-		r, units = h.rule, e.empty(now)
-	case now+tidyEvery >= h.until && h.left.Load() < h.counted:
-		e.keep(h, now)
+	case r == nil:
+	case now >= h.until.Load():
+		units = e.empty(now)
+	case now+tidyEvery >= h.until.Load() && h.left() < h.counted:
+		e.keep(now)
 	}
 	// Under the lock nobody begins to ask without a hand.
-	e.dropped = e.hand.Load() == noHand && !e.asking.Load() && now-e.used >= lifetime
+	e.dropped = h.rule.Load() == nil && !e.asking.Load() && now-e.used >= lifetime
 	return r, units, e.dropped
 }

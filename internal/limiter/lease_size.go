@@ -37,7 +37,7 @@ func (r *Rule) idle(live int64) int64 {
 		return 0
 	}
 	idle := min(r.limit.Requests, r.Capacity()) * int64(r.distribution.MaxIdlePercent) / 100 / live
-	return min(idle, r.together())
+	return min(idle, r.together(), maxHand)
 }
 
 // lasting says until when granted units may be spent, and when the window ends in

@@ -203,11 +203,11 @@ func (l *leases) put(q question, e *lease) error {
 func (l *leases) takeMany(ctx context.Context, h *Hit, n int64, timeout time.Duration) (int64, Result, error) {
 	now := l.elapsed()
 	e := l.locked(h, now)
-	own, from := e.withdraw(h.Rule, product(h.Cost, n), now)
+	own, from := e.hand.withdraw(h.Rule, product(h.Cost, n), now)
 	e.mu.Unlock()
 	mine := own / h.Cost
 	if mine == n {
-		return n, from.granted(from.left.Load(), now), nil
+		return n, e.hand.granted(e.hand.left(), now), nil
 	}
 	granted, r, err := l.takeExactly(ctx, h, n-mine, timeout)
 	if err != nil {
@@ -229,7 +229,7 @@ func (l *leases) takeExactly(ctx context.Context, h *Hit, n int64, timeout time.
 	}
 	atHand := int64(0)
 	if e := l.byKey.load(h.Key); e != nil {
-		atHand = e.hand.Load().left.Load()
+		atHand = e.hand.left()
 	}
 	if granted == 0 && n == 1 && atHand > 0 && h.Cost <= r.Remaining+atHand {
 		return l.takeWithHand(ctx, h, timeout)
@@ -249,7 +249,7 @@ func (l *leases) takeExactly(ctx context.Context, h *Hit, n int64, timeout time.
 func (l *leases) takeWithHand(ctx context.Context, h *Hit, timeout time.Duration) (int64, Result, error) {
 	now := l.elapsed()
 	e := l.locked(h, now)
-	own, from := e.withdraw(h.Rule, h.Cost, now)
+	own, from := e.hand.withdraw(h.Rule, h.Cost, now)
 	e.mu.Unlock()
 	granted, r, err := l.ask(ctx, h, h.Cost-own, 1, timeout)
 	if granted == 0 {
@@ -259,9 +259,12 @@ func (l *leases) takeWithHand(ctx context.Context, h *Hit, timeout time.Duration
 	return granted, r, err
 }
 
-// restore puts units back to the hand that they came from, or gives them back.
-func (l *leases) restore(e *lease, r *Rule, units int64, to *hand) {
-	if rest := e.deposit(units, to, l.idle(r), l.elapsed()); rest > 0 {
+// restore puts units back to where they came from, or gives them back.
+func (l *leases) restore(e *lease, r *Rule, units int64, to origin) {
+	e.mu.Lock()
+	rest := e.hand.deposit(units, to, l.idle(r), l.elapsed())
+	e.mu.Unlock()
+	if rest > 0 {
 		l.start(func() { l.refund(context.Background(), r, e.key, rest) })
 	}
 }
@@ -284,7 +287,10 @@ func (l *leases) giveBack(h *Hit, n int64) {
 	}
 	units := product(h.Cost, n)
 	if e := l.byKey.load(h.Key); e != nil {
-		if to := e.hand.Load(); to.valid(h.Rule, l.elapsed()) {
+		e.mu.Lock()
+		valid, to := e.hand.valid(h.Rule, l.elapsed()), e.hand.origin()
+		e.mu.Unlock()
+		if valid {
 			l.restore(e, h.Rule, units, to)
 			return
 		}
@@ -361,10 +367,10 @@ type Held struct {
 func (l *leases) held() map[*Rule]Held {
 	now, all := l.elapsed(), map[*Rule]Held{}
 	for _, e := range l.byKey.all() {
-		at := e.hand.Load()
-		if left := at.left.Load(); left > 0 && at.valid(at.rule, now) {
-			held := all[at.rule]
-			all[at.rule] = Held{held.Leases + 1, held.Units + left}
+		r, left := e.hand.rule.Load(), e.hand.left()
+		if left > 0 && e.hand.valid(r, now) {
+			held := all[r]
+			all[r] = Held{held.Leases + 1, held.Units + left}
 		}
 	}
 	return all

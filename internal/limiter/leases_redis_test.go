@@ -132,7 +132,7 @@ func TestLeasedOutlivesRedisByWhatIsAtHand(t *testing.T) {
 	h := Hit{Rule: leasedRule(l, 10), Key: keyOf(t, l), Cost: 1}
 	grant(t, pod, h, 1)
 	found := pod.byKey.load(h.Key)
-	for found.hand.Load().left.Load() < 5 {
+	for found.hand.left() < 5 {
 		grant(t, pod, h, 1)
 	}
 	server.Kill()

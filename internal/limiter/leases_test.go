@@ -501,7 +501,7 @@ func TestLeaseLivesNoLongerByAnAnswerWithoutUnits(t *testing.T) {
 	e.rule = r
 	deal := func(granted int64, now moment) *hand {
 		e.deal(question{rule: r, units: 5, sent: now}, &Call{Granted: granted, Results: []Result{{}}}, 1, 10, now)
-		return e.hand.Load()
+		return &e.hand
 	}
 	for i, tt := range []struct {
 		granted, left int64
@@ -513,8 +513,8 @@ func TestLeaseLivesNoLongerByAnAnswerWithoutUnits(t *testing.T) {
 		{granted: 0, left: 0, now: lifetime * 3 / 2, until: lifetime * 5 / 2},
 	} {
 		h := deal(tt.granted, tt.now)
-		if h.left.Load() != tt.left || h.until != tt.until {
-			t.Fatalf("answer %d: %d units at hand until %v, want %d until %v", i+1, h.left.Load(), h.until, tt.left, tt.until)
+		if h.left() != tt.left || h.until.Load() != tt.until {
+			t.Fatalf("answer %d: %d units at hand until %v, want %d until %v", i+1, h.left(), h.until.Load(), tt.left, tt.until)
 		}
 	}
 }
@@ -847,7 +847,7 @@ func (tr *traffic) run(t *testing.T) (admitted []admission, idle int64) {
 func idleIn(all []*leases) (idle int64) {
 	for _, l := range all {
 		for _, e := range l.byKey.all() {
-			idle += e.hand.Load().left.Load()
+			idle += e.hand.left()
 		}
 	}
 	return idle

@@ -30,8 +30,8 @@ func (e *Engine) reset(ctx context.Context, c *Call) error {
 // aside is what was at hand of a lease.
 type aside struct {
 	lease *lease
-	hand  *hand
 	units int64
+	from  origin
 }
 
 // setAside takes away all that is at hand of keys, before their counts are reset. What
@@ -39,24 +39,25 @@ type aside struct {
 func (l *leases) setAside(hits []Hit) (all []aside) {
 	for i := range hits {
 		if e := l.byKey.load(hits[i].Key); e != nil {
-			h, units := e.setAside()
-			all = append(all, aside{e, h, units})
+			units, from := e.setAside()
+			all = append(all, aside{e, units, from})
 		}
 	}
 	return all
 }
 
-func (e *lease) setAside() (*hand, int64) {
+func (e *lease) setAside() (int64, origin) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	h := e.hand.Load()
-	h.counted = 0 // it has not been spent
-	return h, h.left.Swap(0)
+	e.hand.counted = 0 // it has not been spent
+	return e.hand.drain(), e.hand.origin()
 }
 
 func (l *leases) putBack(all []aside) {
 	for _, a := range all {
-		l.restore(a.lease, a.hand.rule, a.units, a.hand)
+		if a.units > 0 {
+			l.restore(a.lease, a.from.rule, a.units, a.from)
+		}
 	}
 }
 
