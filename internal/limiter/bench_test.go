@@ -1,10 +1,13 @@
 package limiter
 
 import (
+	"context"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
+	"github.com/tallyman-dev/tallyman/internal/policy"
 	"github.com/tallyman-dev/tallyman/internal/testredis"
 )
 
@@ -44,6 +47,63 @@ func BenchmarkTakeMany(b *testing.B) {
 	for b.Loop() {
 		if _, err := ask(b.Context(), s, Take, hits); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkOneKey is many callers of one counter: what all of it makes, and what is
+// left when the engine is taken away, and then the script. The last is the ceiling of
+// goroutines that share calls as ours do, by go-redis, with nothing decided.
+func BenchmarkOneKey(b *testing.B) {
+	client := testredis.Shared(b).Client(b)
+	store := NewRedis(client, RedisOptions{})
+	engine := NewEngine(store, EngineOptions{})
+	b.Cleanup(func() { engine.Close(context.Background()) })
+	pings := &lane{
+		guard: newGuard(func(context.Context, string) error { return nil }, func(bool) {}),
+		late:  func(*flight) {},
+		send: func(ctx context.Context, batch []*flight) {
+			err := client.Ping(ctx).Err()
+			for _, f := range batch {
+				f.err = err
+			}
+		},
+	}
+	hit := Hit{Rule: rule(limitOf(policy.TokenBucket, 1_000_000_000, time.Hour)), Key: "k", Cost: 1}
+	decide := func(s Store) func() error {
+		c := &Call{Hits: []Hit{hit}}
+		return func() error { return s.Do(context.Background(), c) }
+	}
+	ping := func() error {
+		f := flights.Get().(*flight)
+		f.setTimeout(time.Second)
+		if mine, err := pings.do(context.Background(), f); !mine || err != nil {
+			return err
+		}
+		flights.Put(f)
+		return nil
+	}
+	for _, callers := range []int{64, 256} {
+		for _, kind := range []struct {
+			name string
+			ask  func() func() error
+		}{
+			{"engine", func() func() error { return decide(engine) }},
+			{"store", func() func() error { return decide(store) }},
+			{"PING", func() func() error { return ping }},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", kind.name, callers), func(b *testing.B) {
+				b.SetParallelism(callers / runtime.GOMAXPROCS(0))
+				b.RunParallel(func(pb *testing.PB) {
+					ask := kind.ask()
+					for pb.Next() {
+						if err := ask(); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
+			})
 		}
 	}
 }
