@@ -21,7 +21,7 @@ type hand struct {
 	// What is above changes rarely. From here on is another line of the cache than the
 	// lease's key is in, which cores would take from each other with each unit.
 	word atomic.Uint64
-	// What the shared count said last.
+	// See told.
 	shared  atomic.Int64
 	resetAt atomicMoment
 
@@ -55,28 +55,26 @@ func (h *hand) left() int64 { return int64(h.word.Load() & maxHand) }
 
 func (h *hand) valid(r *Rule, now moment) bool { return h.rule.Load() == r && now < h.until.Load() }
 
-// spend takes units of a rule, all or none, and says how many are left; of another
-// rule, or when their time is over, none are.
-func (h *hand) spend(r *Rule, units int64, now moment) (left int64, ok bool) {
+// spend takes units of a rule, all or none, and says how many are left, and what the
+// shared count said of them; of another rule, or when their time is over, none are.
+func (h *hand) spend(r *Rule, units int64, now moment) (left int64, told standing, ok bool) {
 	for {
 		word := h.word.Load()
 		if !h.valid(r, now) {
-			return 0, false
+			return 0, standing{}, false
 		}
 		if left = int64(word & maxHand); left < units {
-			return left, false
+			return left, standing{}, false
 		}
+		told = h.told()
 		if h.word.CompareAndSwap(word, word-uint64(units)) {
-			return left - units, true
+			return left - units, told, true
 		}
 	}
 }
 
-// granted is the answer to a hit that was admitted when so many units are left.
-func (h *hand) granted(left int64, now moment) Result {
-	s := standing{shared: h.shared.Load(), resetAt: h.resetAt.Load()}
-	return s.granted(left, now)
-}
+// told is what the shared count said last.
+func (h *hand) told() standing { return standing{shared: h.shared.Load(), resetAt: h.resetAt.Load()} }
 
 // drain takes all units. The lease is locked, as for all below.
 func (h *hand) drain() (units int64) {
@@ -132,7 +130,7 @@ func (h *hand) origin() origin {
 func (h *hand) withdraw(r *Rule, most int64, now moment) (units int64, from origin) {
 	for h.valid(r, now) {
 		units = min(most, h.left())
-		if _, ok := h.spend(r, units, now); ok {
+		if _, _, ok := h.spend(r, units, now); ok {
 			return units, h.origin()
 		}
 	}

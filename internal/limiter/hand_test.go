@@ -19,7 +19,10 @@ func TestAHandsUnitsAreSpentUnderTheirOwnTerms(t *testing.T) {
 	for i := range 4 {
 		spenders.Go(func() {
 			for which := i % 2; !ended.Load(); {
-				if _, ok := h.spend(rules[which], 1, 0); ok {
+				if _, told, ok := h.spend(rules[which], 1, 0); ok {
+					if told.shared != int64(which) {
+						t.Errorf("a unit of rule %d was told of as one of %d", which, told.shared)
+					}
 					spent[which].Add(1)
 				} else {
 					runtime.Gosched()
@@ -46,7 +49,7 @@ func TestAHandsUnitsAreSpentUnderTheirOwnTerms(t *testing.T) {
 			back[which] += h.close()
 			which = random.IntN(2)
 			given[which] += 10
-			h.open(terms{rule: rules[which], until: 1}, 10)
+			h.open(terms{rule: rules[which], until: 1, standing: standing{shared: int64(which)}}, 10)
 		}
 	}
 	back[which] += h.close()

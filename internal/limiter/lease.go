@@ -15,8 +15,8 @@ type moment = time.Duration
 // shared count and not spent, until when the shared count has no more, and who
 // waits for its answer.
 //
-// hand and drought are read without the lock and changed under it, and mean nothing to
-// other rules than theirs. What a decision reads comes first, so that it is in as few
+// hand and drought are read, and units spent, without the lock; all else is changed
+// under it. They mean nothing to other rules than theirs. What a decision reads comes first, so that it is in as few
 // lines of the cache as can be.
 type lease struct {
 	// The table's: key and hash, and the next lease in the chain.
@@ -39,17 +39,13 @@ type lease struct {
 	// shared is what the shared count had left when it was asked last, or
 	// unknownShare.
 	shared int64
-	// reset is when the shared count was last reset from here, as far as the lease
-	// can know: it may have been until it began. What the count was asked before that
-	// says nothing of it any more.
-	reset moment
 	// used is when a request last needed the lock.
 	used moment
 	// dropped says that the lease is out of use: another one has the key.
 	dropped bool
 
 	// To four lines of the cache, so that none is shared with another lease.
-	_ [24]byte
+	_ [32]byte
 }
 
 // drought is the time in which the shared count has nothing for requests of a
@@ -76,7 +72,7 @@ const unknownShare = policy.MaxInteger
 var noDrought = &drought{}
 
 func newLease(key string, now moment) *lease {
-	e := &lease{key: key, pace: pace{since: now - ahead}, shared: unknownShare, reset: now, used: now}
+	e := &lease{key: key, pace: pace{since: now - ahead}, shared: unknownShare, used: now}
 	e.drought.Store(noDrought)
 	return e
 }
@@ -122,9 +118,9 @@ const (
 // decide decides by what is at hand, if it suffices for all units, or by what is
 // known of the shared count, if nothing can be granted.
 func (e *lease) decide(h *Hit, units int64, now moment) (Result, verdict) {
-	left, ok := e.hand.spend(h.Rule, units, now)
+	left, told, ok := e.hand.spend(h.Rule, units, now)
 	if ok {
-		r := e.hand.granted(left, now)
+		r := told.granted(left, now)
 		if left < e.hand.low.Load() && e.asking.CompareAndSwap(false, true) {
 			return r, verdictLow
 		}
@@ -170,6 +166,9 @@ type question struct {
 	units int64
 	size  int64 // units that are to be at hand afterwards
 	sent  moment
+	// stale says that a count has been reset since: the answer says nothing of what the
+	// shared count has now.
+	stale bool
 }
 
 // ask makes the next question: for what those need who wait, and for what is
@@ -237,7 +236,7 @@ func (e *lease) deal(q question, c *Call, live, idle int64, now moment) (surplus
 
 	pool, surplus := e.takeUp(&t, c.Granted, now)
 	pool = serve(q.batch, pool, &told, dry, now)
-	if q.sent < e.reset {
+	if q.stale {
 		dry = noDrought
 	}
 	if now < t.until || dry != noDrought {
@@ -319,7 +318,7 @@ func (e *lease) fail(q question, err error) {
 // it may have room for it again: if none is given back, that is no earlier than
 // counted from when the question was sent.
 func (e *lease) remember(h *Hit, r Result, sent, now moment) {
-	if e.rule != h.Rule || sent < e.reset || e.drought.Load().holds(h.Rule, h.Cost, now) {
+	if e.rule != h.Rule || e.drought.Load().holds(h.Rule, h.Cost, now) {
 		return
 	}
 	e.drought.Store(&drought{

@@ -32,6 +32,8 @@ type leases struct {
 	elapsed func() moment
 	byKey   *leaseTable // the leases in use
 	inUse   atomic.Int64
+	// lastReset is when a count was last reset from here, whosever.
+	lastReset atomicMoment
 
 	// closed leases ask the shared count for every request.
 	closed atomic.Bool
@@ -187,6 +189,7 @@ func (l *leases) put(q question, e *lease) error {
 	err := l.store.Do(context.Background(), &c)
 
 	e.mu.Lock()
+	q.stale = q.sent < l.lastReset.Load()
 	var surplus int64
 	if err != nil {
 		e.fail(q, err)
@@ -204,10 +207,11 @@ func (l *leases) takeMany(ctx context.Context, h *Hit, n int64, timeout time.Dur
 	now := l.elapsed()
 	e := l.locked(h, now)
 	own, from := e.hand.withdraw(h.Rule, product(h.Cost, n), now)
+	told, left := e.hand.told(), e.hand.left()
 	e.mu.Unlock()
 	mine := own / h.Cost
 	if mine == n {
-		return n, e.hand.granted(e.hand.left(), now), nil
+		return n, told.granted(left, now), nil
 	}
 	granted, r, err := l.takeExactly(ctx, h, n-mine, timeout)
 	if err != nil {
@@ -237,7 +241,9 @@ func (l *leases) takeExactly(ctx context.Context, h *Hit, n int64, timeout time.
 	if granted == 0 {
 		now := l.elapsed()
 		e := l.locked(h, now)
-		e.remember(h, r, sent, now)
+		if sent >= l.lastReset.Load() {
+			e.remember(h, r, sent, now)
+		}
 		e.mu.Unlock()
 	}
 	r.Remaining += atHand

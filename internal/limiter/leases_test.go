@@ -362,6 +362,24 @@ func TestLeasedLeavesSmallLimitsExact(t *testing.T) {
 	})
 }
 
+// Where too little may lie idle for a lease, each request is asked for, but not when
+// the shared count has just refused one.
+func TestLeasedRemembersTheRefusalOfTheVeryRequest(t *testing.T) {
+	for _, a := range algorithms {
+		synctest.Test(t, func(t *testing.T) {
+			s := &countingStore{Store: NewMemory(time.Now), before: func(*Call) { time.Sleep(time.Millisecond) }}
+			l := leasesOf(t, s, 1)
+			h := Hit{Rule: leasedRule(limitOf(a, 5, time.Minute), 10), Key: "k", Cost: 1}
+			do(t, s, Call{Hits: []Hit{{Rule: h.Rule, Key: h.Key, Cost: 5}}})
+			calls := s.calls.Load()
+			for range 10 {
+				grant(t, l, h, 1)
+			}
+			diff(t, "calls", s.calls.Load()-calls, 1)
+		})
+	}
+}
+
 // A flood of refused requests does not reach the shared count, whatever they
 // cost, and one of a smaller cost is not refused with them.
 func TestLeasedRemembersRefusals(t *testing.T) {

@@ -10,13 +10,15 @@ import "context"
 // have at hand, which the new count does not know of; and they decide a Synced limit
 // by their view, until they exchange it, and charge to the new count what they
 // admitted since they did so last. Their parts of a Split, and what their backstops
-// have admitted, stay as they are.
+// have admitted, stay as they are. While the store is asked, this process spends nothing
+// of what it had at hand.
 func (e *Engine) reset(ctx context.Context, c *Call) error {
 	atHand := e.leases.setAside(c.Hits)
 	if err := e.elsewhere(ctx, c); err != nil {
 		e.leases.putBack(atHand)
 		return err
 	}
+	e.leases.drop(atHand)
 	for i := range c.Hits {
 		key := c.Hits[i].Key
 		e.refusals.forget(key, e.now())
@@ -61,8 +63,22 @@ func (l *leases) putBack(all []aside) {
 	}
 }
 
+// drop sees to it that nothing comes back any more of what was set aside or spent before.
+// Units that came to hand since are under other terms.
+func (l *leases) drop(all []aside) {
+	for _, a := range all {
+		a.lease.mu.Lock()
+		if a.lease.hand.origin() == a.from {
+			a.lease.empty(l.elapsed())
+		}
+		a.lease.mu.Unlock()
+	}
+}
+
 // forget drops what the shared count said of a key until now.
 func (l *leases) forget(key string) {
+	// First of all: a lease that begins meanwhile finds it.
+	raise(&l.lastReset.n, int64(l.elapsed()))
 	e := l.byKey.load(key)
 	if e == nil {
 		return
@@ -70,7 +86,7 @@ func (l *leases) forget(key string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.drought.Store(noDrought)
-	e.thirst, e.shared, e.reset = thirst{}, unknownShare, l.elapsed()
+	e.thirst, e.shared = thirst{}, unknownShare
 }
 
 // forget drops a key's view, with what it has not exchanged, once an exchange that is

@@ -130,6 +130,43 @@ func TestWhatALeaseHearsDuringAResetMeansNothingAfterwards(t *testing.T) {
 	}
 }
 
+// What was taken from the count before it was reset does not come back on top of the
+// new count.
+func TestUnitsOfBeforeAResetDoNotComeBack(t *testing.T) {
+	for name, comesBack := range map[string]func(t *testing.T, e *Engine, s *countingStore, hit Hit){
+		"by a request that fails": func(t *testing.T, e *Engine, s *countingStore, hit Hit) {
+			s.before = func(c *Call) {
+				if c.Op == Take {
+					s.before = nil
+					do(t, e, Call{Op: Reset, Hits: []Hit{hit}})
+					s.down.Store(true)
+				}
+			}
+			// More than may lie idle: all at hand, and the rest of the store.
+			diff(t, "granted", do(t, e, Call{Hits: []Hit{hit}, Count: 25}).Granted, 0)
+		},
+		"by another limit that refuses": func(t *testing.T, e *Engine, s *countingStore, hit Hit) {
+			do(t, e, Call{Op: Reset, Hits: []Hit{hit}})
+			e.leases.giveBack(&hit, 15)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, store := engineOver(t, 1)
+				limit := perMinute(100, policy.Leased, policy.FailureDeny)
+				limit.Distribution.MaxIdlePercent = 20
+				hit := Hit{Rule: planned(t, limit), Key: "k", Cost: 1}
+				diff(t, "admitted", admitted(t, e, 30, hit), 30)
+				synctest.Wait()
+				comesBack(t, e, store, hit)
+				synctest.Wait()
+				store.down.Store(false)
+				diff(t, "admitted afterwards", admitted(t, e, 200, hit), 100)
+			})
+		})
+	}
+}
+
 func TestAResetThatFailsLeavesALeaseItsUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, store := engineOver(t, 1)
