@@ -51,9 +51,9 @@ func BenchmarkTakeMany(b *testing.B) {
 	}
 }
 
-// BenchmarkOneKey is many callers of one counter: what all of it makes, and what is
-// left when the engine is taken away, and then the script. The last is the ceiling of
-// goroutines that share calls as ours do, by go-redis, with nothing decided.
+// BenchmarkOneKey is many callers of one counter: decisions a second by the engine, by
+// the store alone, and by a PING in place of the script. The last is the most that
+// goroutines reach by go-redis when they share calls as ours do.
 func BenchmarkOneKey(b *testing.B) {
 	client := testredis.Shared(b).Client(b)
 	store := NewRedis(client, RedisOptions{})

@@ -2,8 +2,8 @@ package limiter
 
 import "sync/atomic"
 
-// hand is the units that a lease has at hand. They are spent without a lock; all else
-// is done under the lease's.
+// hand is the units that a lease has at hand. They are spent, and all but the last two
+// fields read, without a lock; all else is done under the lease's.
 //
 // It lies within the lease, where another pointer would be another miss of the cache
 // for each decision. So it is not replaced but changed, in editions: word has the
@@ -76,7 +76,8 @@ func (h *hand) spend(r *Rule, units int64, now moment) (left int64, told standin
 // told is what the shared count said last.
 func (h *hand) told() standing { return standing{shared: h.shared.Load(), resetAt: h.resetAt.Load()} }
 
-// drain takes all units. The lease is locked, as for all below.
+// drain takes all units. The lease is locked, as for close, open, origin, withdraw and
+// deposit.
 func (h *hand) drain() (units int64) {
 	for {
 		word := h.word.Load()

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 )
 
 // However units are spent while editions come and go, each is spent once, taken back
@@ -71,25 +72,32 @@ func TestUnitsGoBackToTheEditionThatTheyComeFrom(t *testing.T) {
 		return h
 	}
 	for name, tt := range map[string]struct {
-		meanwhile   func(h *hand)
-		now         moment
-		idle        int64
-		left, rests int64
+		meanwhile  func(h *hand)
+		now        moment
+		idle       int64
+		left, back int64
 	}{
-		"the same":           {meanwhile: func(*hand) {}, idle: 10, left: 5, rests: 0},
-		"no place for all":   {meanwhile: func(*hand) {}, idle: 4, left: 4, rests: 1},
-		"another":            {meanwhile: func(h *hand) { h.close(); h.open(terms{rule: r, until: 10}, 1) }, idle: 10, left: 1, rests: 2},
-		"another rule":       {meanwhile: func(h *hand) { h.close(); h.open(terms{rule: other, until: 10}, 1) }, idle: 10, left: 1, rests: 2},
-		"their time is over": {meanwhile: func(*hand) {}, now: 10, idle: 10, left: 3, rests: 2},
-		"their window too":   {meanwhile: func(*hand) {}, now: 20, idle: 10, left: 3, rests: 0},
+		"the same":           {meanwhile: func(*hand) {}, idle: 10, left: 5, back: 0},
+		"no place for all":   {meanwhile: func(*hand) {}, idle: 4, left: 4, back: 1},
+		"another":            {meanwhile: func(h *hand) { h.close(); h.open(terms{rule: r, until: 10}, 1) }, idle: 10, left: 1, back: 2},
+		"another rule":       {meanwhile: func(h *hand) { h.close(); h.open(terms{rule: other, until: 10}, 1) }, idle: 10, left: 1, back: 2},
+		"their time is over": {meanwhile: func(*hand) {}, now: 10, idle: 10, left: 3, back: 2},
+		"their window too":   {meanwhile: func(*hand) {}, now: 20, idle: 10, left: 3, back: 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := open()
 			units, from := h.withdraw(r, 2, 0)
 			diff(t, "withdrawn", units, 2)
 			tt.meanwhile(h)
-			diff(t, "to give back", h.deposit(2, from, tt.idle, tt.now), tt.rests)
+			diff(t, "to give back", h.deposit(2, from, tt.idle, tt.now), tt.back)
 			diff(t, "left", h.left(), tt.left)
 		})
 	}
+}
+
+// What the comments of lease and hand say of the lines of the cache.
+func TestALeaseFillsLinesOfTheCache(t *testing.T) {
+	var e lease
+	diff(t, "where the word is", unsafe.Offsetof(e.hand)+unsafe.Offsetof(e.hand.word), 64)
+	diff(t, "size", unsafe.Sizeof(e), 4*64)
 }

@@ -15,9 +15,10 @@ type moment = time.Duration
 // shared count and not spent, until when the shared count has no more, and who
 // waits for its answer.
 //
-// hand and drought are read, and units spent, without the lock; all else is changed
-// under it. They mean nothing to other rules than theirs. What a decision reads comes first, so that it is in as few
-// lines of the cache as can be.
+// hand and drought are read, and units spent, without the lock, and changed under it;
+// they mean nothing to other rules than theirs. The table's fields are under its lock, all
+// else but asking under the lease's. What a decision reads comes first, so that it is in
+// as few lines of the cache as can be.
 type lease struct {
 	// The table's: key and hash, and the next lease in the chain.
 	key  string
@@ -44,7 +45,7 @@ type lease struct {
 	// dropped says that the lease is out of use: another one has the key.
 	dropped bool
 
-	// To four lines of the cache, so that none is shared with another lease.
+	// To four lines of the cache, of 64 bytes, so that none is shared with another lease.
 	_ [32]byte
 }
 
@@ -166,8 +167,8 @@ type question struct {
 	units int64
 	size  int64 // units that are to be at hand afterwards
 	sent  moment
-	// stale says that a count has been reset since: the answer says nothing of what the
-	// shared count has now.
+	// stale says that a count has been reset since: the answer may say nothing of what
+	// the shared count has now.
 	stale bool
 }
 
@@ -236,8 +237,8 @@ func (e *lease) deal(q question, c *Call, live, idle int64, now moment) (surplus
 
 	pool, surplus := e.takeUp(&t, c.Granted, now)
 	pool = serve(q.batch, pool, &told, dry, now)
-	if q.stale {
-		dry = noDrought
+	if q.stale { // as if just forgotten
+		dry, e.thirst, e.shared = noDrought, thirst{}, unknownShare
 	}
 	if now < t.until || dry != noDrought {
 		pool = e.serveLater(pool, &told, dry, now)
@@ -331,8 +332,7 @@ func (e *lease) remember(h *Hit, r Result, sent, now moment) {
 // empty takes away all that is at hand, and says how much of it can be given
 // back. The lease is locked.
 func (e *lease) empty(now moment) (units int64) {
-	units = e.hand.close()
-	units = e.hand.worth(units, now)
+	units = e.hand.worth(e.hand.close(), now)
 	e.hand.open(terms{}, 0)
 	return units
 }

@@ -367,6 +367,7 @@ func TestLeasedLeavesSmallLimitsExact(t *testing.T) {
 func TestLeasedRemembersTheRefusalOfTheVeryRequest(t *testing.T) {
 	for _, a := range algorithms {
 		synctest.Test(t, func(t *testing.T) {
+			t.Log(a)
 			s := &countingStore{Store: NewMemory(time.Now), before: func(*Call) { time.Sleep(time.Millisecond) }}
 			l := leasesOf(t, s, 1)
 			h := Hit{Rule: leasedRule(limitOf(a, 5, time.Minute), 10), Key: "k", Cost: 1}

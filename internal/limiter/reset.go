@@ -51,7 +51,6 @@ func (l *leases) setAside(hits []Hit) (all []aside) {
 func (e *lease) setAside() (int64, origin) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.hand.counted = 0 // it has not been spent
 	return e.hand.drain(), e.hand.origin()
 }
 
@@ -63,8 +62,9 @@ func (l *leases) putBack(all []aside) {
 	}
 }
 
-// drop sees to it that nothing comes back any more of what was set aside or spent before.
-// Units that came to hand since are under other terms.
+// drop sees to it that nothing comes to hand any more of what was set aside or spent
+// before: if it comes back, it goes to the shared count, as a refund. Units that came to
+// hand since are under other terms.
 func (l *leases) drop(all []aside) {
 	for _, a := range all {
 		a.lease.mu.Lock()

@@ -111,6 +111,7 @@ func TestUnitsThatAreLeasedDuringAResetAreNotLost(t *testing.T) {
 func TestWhatALeaseHearsDuringAResetMeansNothingAfterwards(t *testing.T) {
 	for _, cost := range []int64{1, 30} { // by a lease, and for the very request
 		synctest.Test(t, func(t *testing.T) {
+			t.Logf("cost %d", cost)
 			e, store := engineOver(t, 1)
 			limit := perMinute(100, policy.Leased, policy.FailureDeny)
 			limit.Distribution.MaxIdlePercent = 20
@@ -120,7 +121,7 @@ func TestWhatALeaseHearsDuringAResetMeansNothingAfterwards(t *testing.T) {
 			store.after = func(c *Call) {
 				if c.Op == Take && !reset {
 					reset = true
-					time.Sleep(time.Millisecond)
+					time.Sleep(time.Millisecond) // the reset is later than the question
 					do(t, e, Call{Op: Reset, Hits: []Hit{hit}})
 				}
 			}
@@ -130,8 +131,8 @@ func TestWhatALeaseHearsDuringAResetMeansNothingAfterwards(t *testing.T) {
 	}
 }
 
-// What was taken from the count before it was reset does not come back on top of the
-// new count.
+// What was taken from the count before it was reset does not come to hand again, on top
+// of the new count.
 func TestUnitsOfBeforeAResetDoNotComeBack(t *testing.T) {
 	for name, comesBack := range map[string]func(t *testing.T, e *Engine, s *countingStore, hit Hit){
 		"by a request that fails": func(t *testing.T, e *Engine, s *countingStore, hit Hit) {
@@ -142,7 +143,7 @@ func TestUnitsOfBeforeAResetDoNotComeBack(t *testing.T) {
 					s.down.Store(true)
 				}
 			}
-			// More than may lie idle: all at hand, and the rest of the store.
+			// More than may lie idle: all that is at hand, and the rest from the store.
 			diff(t, "granted", do(t, e, Call{Hits: []Hit{hit}, Count: 25}).Granted, 0)
 		},
 		"by another limit that refuses": func(t *testing.T, e *Engine, s *countingStore, hit Hit) {
@@ -158,6 +159,9 @@ func TestUnitsOfBeforeAResetDoNotComeBack(t *testing.T) {
 				hit := Hit{Rule: planned(t, limit), Key: "k", Cost: 1}
 				diff(t, "admitted", admitted(t, e, 30, hit), 30)
 				synctest.Wait()
+				if e.leases.held()[hit.Rule].Units == 0 {
+					t.Fatal("nothing is at hand")
+				}
 				comesBack(t, e, store, hit)
 				synctest.Wait()
 				store.down.Store(false)

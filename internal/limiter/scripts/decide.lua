@@ -30,11 +30,11 @@
 -- Numbers are doubles, exact for integers up to 2^53; Go does the very same
 -- operations, so that both agree on every bit.
 --
--- Functions and tables cost something each time that the script is called, since they
--- are made anew: a function the more, the more locals it captures, and a table that
--- grows more than one that is made as large as it will be. So functions that are not
--- always needed are made when they are, and what most calls are, takes from
--- TokenBuckets that are in order, is done without: that is a third of the time.
+-- Functions and tables are made anew in each call of the script. A function costs more
+-- the more locals it captures, and a table more when it grows: so some are made with nil,
+-- false or '' in the places that they will need. Functions that are not always needed are
+-- made when they are. What most calls are, takes from TokenBuckets that are in order, is
+-- done without any: that is a third of the time.
 
 local call, pack, unpack, table_unpack = redis.call, struct.pack, struct.unpack, unpack
 
@@ -63,8 +63,8 @@ local function steps(rules, now, given)
 
   -- write makes a counter that is a string say three numbers. The expiry stays
   -- where it is far enough, since it costs more than all the rest; a TokenBucket's
-  -- is moved when the debt's end has passed a multiple of the slack, and then to a
-  -- slack beyond it.
+  -- is moved when the debt's end has passed a multiple of the slack, a quarter of the
+  -- window, and then to a slack beyond it.
   local function write(key, r, at, used, rest, mark)
     local text, code = nil, r.code
     if code == 't' then
@@ -693,7 +693,7 @@ end
 
 -- The calls -------------------------------------------------------------------
 
--- The reply, in so many parts.
+-- The parts of the reply, and how many there are.
 local replies, filled = {pack('<I7', now), '', ''}, 1
 
 local text, at, size, keys, key = ARGV[3], 1, #ARGV[3], KEYS, 0
