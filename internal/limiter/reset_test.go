@@ -89,12 +89,17 @@ func TestTheEngineForgetsWhatItKnowsOfAResetCounter(t *testing.T) {
 	}
 }
 
+// leasedOver is engineOver with a hit of a Leased limit of 100, of which 20 may lie idle.
+func leasedOver(t *testing.T, cost int64) (*Engine, *countingStore, Hit) {
+	e, store := engineOver(t, 1)
+	limit := perMinute(100, policy.Leased, policy.FailureDeny)
+	limit.Distribution.MaxIdlePercent = 20
+	return e, store, Hit{Rule: planned(t, limit), Key: "k", Cost: cost}
+}
+
 func TestUnitsThatAreLeasedDuringAResetAreNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, store := engineOver(t, 1)
-		limit := perMinute(100, policy.Leased, policy.FailureDeny)
-		limit.Distribution.MaxIdlePercent = 20
-		hit := Hit{Rule: planned(t, limit), Key: "k", Cost: 1}
+		e, store, hit := leasedOver(t, 1)
 		diff(t, "admitted", admitted(t, e, 30, hit), 30)
 		meanwhile := 0
 		store.after = func(c *Call) {
@@ -112,10 +117,7 @@ func TestWhatALeaseHearsDuringAResetMeansNothingAfterwards(t *testing.T) {
 	for _, cost := range []int64{1, 30} { // by a lease, and for the very request
 		synctest.Test(t, func(t *testing.T) {
 			t.Logf("cost %d", cost)
-			e, store := engineOver(t, 1)
-			limit := perMinute(100, policy.Leased, policy.FailureDeny)
-			limit.Distribution.MaxIdlePercent = 20
-			hit := Hit{Rule: planned(t, limit), Key: "k", Cost: cost}
+			e, store, hit := leasedOver(t, cost)
 			do(t, store, Call{Hits: []Hit{{Rule: hit.Rule, Key: hit.Key, Cost: 100}}})
 			reset := false
 			store.after = func(c *Call) {
@@ -153,10 +155,7 @@ func TestUnitsOfBeforeAResetDoNotComeBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e, store := engineOver(t, 1)
-				limit := perMinute(100, policy.Leased, policy.FailureDeny)
-				limit.Distribution.MaxIdlePercent = 20
-				hit := Hit{Rule: planned(t, limit), Key: "k", Cost: 1}
+				e, store, hit := leasedOver(t, 1)
 				diff(t, "admitted", admitted(t, e, 30, hit), 30)
 				synctest.Wait()
 				if e.leases.held()[hit.Rule].Units == 0 {
@@ -173,10 +172,7 @@ func TestUnitsOfBeforeAResetDoNotComeBack(t *testing.T) {
 
 func TestAResetThatFailsLeavesALeaseItsUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, store := engineOver(t, 1)
-		limit := perMinute(100, policy.Leased, policy.FailureDeny)
-		limit.Distribution.MaxIdlePercent = 20
-		hit := Hit{Rule: planned(t, limit), Key: "k", Cost: 1}
+		e, store, hit := leasedOver(t, 1)
 		admitted(t, e, 30, hit)
 		synctest.Wait()
 		held := e.leases.held()[hit.Rule].Units
